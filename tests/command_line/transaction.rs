@@ -93,6 +93,64 @@ fn steps_see_each_other_and_are_made_together() {
 }
 
 #[test]
+fn steps_ask_for_positions_and_times_to_live() {
+    let server = shop();
+    server.json("put orders 0001 x");
+    server.json("put orders 0003 x --ttl 3600");
+    let steps = [
+        "put orders 0002 x",
+        "del orders 0001",
+        "count orders",
+        "count orders 0002 0003",
+        "rank orders 0003",
+        "nth orders 0",
+        "nth orders 2",
+        "ttl orders 0002",
+        "ttl orders 0004",
+        "touch orders 0003 --never",
+        "touch orders 0004 --ttl 5",
+        "ttl orders 0003",
+    ];
+    let shown = succeeds(&transaction(&server, &steps));
+    let lines = [
+        "2\n1\n1\n0002\nno key at position 2\nit does not expire\nno record under 0004\nno record under 0004\n",
+        "it does not expire\ncommitted\n",
+    ];
+    assert_eq!(shown, lines.concat());
+    assert_eq!(server.json("ttl orders 0003"), json!({"expires": false}));
+    assert_eq!(server.json("count orders"), json!({"count": 2}));
+
+    let steps = ["count orders", "rank orders 0003", "nth orders 1", "nth orders 9", "ttl orders 0002", "ttl items x"];
+    let touches = ["touch orders 0002 --ttl 60", "touch items x --ttl 60", "ttl orders 0002"];
+    let found = succeeds(&transaction(&server, &[&["--json"], &steps[..], &touches].concat()));
+    let found: Value = serde_json::from_str(&found).unwrap();
+    let key = json!({"key": {"text": "0003", "hex": "30303033"}});
+    let expected = json!([
+        {"count": 2}, {"rank": 1}, key, {"key": null}, {"expires": false}, null,
+        {"touched": true}, {"touched": false}, {"expires": true, "ttl_ms": 60_000},
+    ]);
+    assert_eq!(found["steps"], expected);
+
+    // One who comes into what was counted is found.
+    let lines = "begin\ncount orders\nput items counted 1\n";
+    let mut command = server.command();
+    command.arg("shell").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (mut keys, mut line) = (child.stdin.take().unwrap(), String::new());
+    keys.write_all(lines.as_bytes()).unwrap();
+    let mut answer = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut answer, &mut line).unwrap();
+    assert_eq!(line, "2\n");
+    server.json("put orders 0009 x");
+    keys.write_all(b"commit\n").unwrap();
+    drop(keys);
+    let output = child.wait_with_output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && shown.contains("conflict"), "{shown}");
+    assert!(!server.output("get items counted").status.success());
+}
+
+#[test]
 fn what_does_not_hold_or_is_no_step_has_a_name_and_writes_nothing() {
     let server = shop();
     let before = "put orders 1 written";
@@ -110,6 +168,12 @@ fn what_does_not_hold_or_is_no_step_has_a_name_and_writes_nothing() {
         ("incr orders 1", "not_a_number", "not a decimal number"),
         ("incr items apple 9223372036854775807", "not_a_number", "does not fit"),
         ("range items a b", "not_ordered", "is not ordered"),
+        ("count items", "not_ordered", "is not ordered"),
+        ("rank items a", "not_ordered", "is not ordered"),
+        ("nth items 0", "not_ordered", "is not ordered"),
+        ("nth orders", "usage", "POSITION"),
+        ("touch items apple", "usage", "--never"),
+        ("touch items apple --ttl 0", "invalid", "no time to live"),
         ("get nothing x", "unknown_table", "no table \"nothing\""),
         ("putt items apple 4", "usage", "steps are get, range, check"),
         ("put items apple", "usage", "VALUE"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use sandstorm_client::RecordExpiry;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::byte_args::{self, for_people};
 use super::data::{key, time_to_live};
@@ -17,9 +17,9 @@ use super::session::CliSession;
 #[command(after_help = byte_args::FORMS)]
 pub(super) struct TtlArgs {
     /// Table, by name
-    table: String,
+    pub(super) table: String,
     /// Key
-    key: OsString,
+    pub(super) key: OsString,
 }
 
 /// Change when a record expires.
@@ -29,15 +29,15 @@ pub(super) struct TtlArgs {
 #[command(group = ArgGroup::new("expiry").required(true).args(["ttl", "never"]))]
 pub(super) struct TouchArgs {
     /// Table, by name
-    table: String,
+    pub(super) table: String,
     /// Key
-    key: OsString,
+    pub(super) key: OsString,
     /// Seconds until the record expires
     #[arg(long, value_name = "SECONDS")]
-    ttl: Option<f64>,
+    pub(super) ttl: Option<f64>,
     /// It does not expire any more
     #[arg(long)]
-    never: bool,
+    pub(super) never: bool,
 }
 
 fn absent(key: &[u8]) -> CliError {
@@ -48,11 +48,24 @@ pub(super) fn ttl(session: &CliSession, args: &TtlArgs, out: &OutputPrinter) -> 
     let (client, tenant) = session.data()?;
     let table = session.table_id(&tenant.name, &args.table)?;
     let key = key(&args.key, session, &tenant.name)?;
-    match client.ttl(table, &key)?.ok_or_else(|| absent(&key))? {
-        RecordExpiry::Never => out.show(&json!({"expires": false}), |_| "it does not expire\n".to_owned()),
+    let expiry = client.ttl(table, &key)?.ok_or_else(|| absent(&key))?;
+    out.show(&expiry_in_json(expiry), |_| format!("{}\n", expiry_text(expiry)))
+}
+
+/// When a record expires, for people.
+pub(super) fn expiry_text(expiry: RecordExpiry) -> String {
+    match expiry {
+        RecordExpiry::Never => "it does not expire".to_owned(),
+        RecordExpiry::After(left) => format!("{} s", left.as_secs_f64()),
+    }
+}
+
+/// The same for programs.
+pub(super) fn expiry_in_json(expiry: RecordExpiry) -> Value {
+    match expiry {
+        RecordExpiry::Never => json!({"expires": false}),
         RecordExpiry::After(left) => {
-            let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-            out.show(&json!({"expires": true, "ttl_ms": left_ms}), |_| format!("{} s\n", left.as_secs_f64()))
+            json!({"expires": true, "ttl_ms": u64::try_from(left.as_millis()).unwrap_or(u64::MAX)})
         }
     }
 }

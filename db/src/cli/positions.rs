@@ -16,13 +16,13 @@ use super::session::CliSession;
 #[command(after_help = byte_args::FORMS)]
 pub(super) struct CountArgs {
     /// Name of an ordered table, or owner/table of one that was granted
-    table: String,
+    pub(super) table: String,
     /// Key to start from; "" starts from the smallest
     #[arg(default_value = "")]
-    from: OsString,
+    pub(super) from: OsString,
     /// Key to end before; "" goes on to the largest
     #[arg(default_value = "")]
-    to: OsString,
+    pub(super) to: OsString,
 }
 
 /// Count the keys of an ordered table before one.
@@ -30,18 +30,18 @@ pub(super) struct CountArgs {
 #[command(after_help = byte_args::FORMS)]
 pub(super) struct RankArgs {
     /// Name of an ordered table, or owner/table of one that was granted
-    table: String,
+    pub(super) table: String,
     /// Key, which need not be there
-    key: OsString,
+    pub(super) key: OsString,
 }
 
 /// Find the key at a position of an ordered table.
 #[derive(Debug, Args)]
 pub(super) struct NthArgs {
     /// Name of an ordered table, or owner/table of one that was granted
-    table: String,
+    pub(super) table: String,
     /// Its position: how many keys are before it
-    position: u64,
+    pub(super) position: u64,
 }
 
 /// A connection, the tenant's name, and the id of an ordered table.

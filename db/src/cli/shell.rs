@@ -40,7 +40,7 @@ const HELP: &str = "\
 put items apple 3            any command of `sandstorm`, without that word: `--help` lists them
 bank.deposit {\"name\": \"ann\"}  a typed function: `invoke bank.deposit …`
 use TENANT                   the tenant of what follows; `use` alone: the one that was given
-begin                        a transaction: get, range, check, put, del and incr are its steps; then `commit` or `abort`
+begin                        a transaction: its steps are the words for records, and check; then `commit` or `abort`
 help, exit                   this text; the end (also ^D)
 Tab completes commands, options, tables, extensions and functions. A line that begins with a space, or has --token, is
 not kept in the history. JSON needs no quotes around it; other texts with spaces do, as in other shells.";
@@ -171,7 +171,9 @@ impl CommandShell {
             }
         }
         if self.is_interactive {
-            out.line("steps: get, range, check, put, del, incr; then `commit` or `abort`")?;
+            out.line(
+                "steps: get, range, count, rank, nth, ttl, check, put, del, incr, touch; then `commit` or `abort`",
+            )?;
         }
         Ok(())
     }

@@ -22,7 +22,12 @@ const STEPS_BYTES: u64 = 8 << 20;
     check TABLE KEY CONDITION    --is VALUE, --absent, --present or --version N; else nothing is written\n  \
     put TABLE KEY VALUE          write; --if-absent, --if-present, --if-version N, --ttl SECONDS, --flags N\n  \
     del TABLE KEY                delete, if there is a record; --if-version N\n  \
-    incr TABLE KEY [DELTA]       add to the number; a time to live of the record ends\n\
+    incr TABLE KEY [DELTA]       add to the number; a time to live of the record ends\n  \
+    count TABLE [FROM [TO]]      count the keys of an ordered table; there have to be as many at the commit\n  \
+    rank TABLE KEY               the same of those before a key\n  \
+    nth TABLE POSITION           the key at a position, which has to be there at the commit\n  \
+    ttl TABLE KEY                read how long a record has left, which has to be the same at the commit\n  \
+    touch TABLE KEY              change that; --ttl SECONDS or --never\n\
     Steps see what those before them have written. If others change what was read, all steps are run again, 16 times \
     at most. `sandstorm shell` has `begin` and `commit`. docs/client.md#transactions")]
 pub(super) struct TransactionArgs {

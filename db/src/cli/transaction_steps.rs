@@ -4,21 +4,23 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use sandstorm_client::blocking::BlockingTransaction;
-use sandstorm_client::{Condition, Direction, Error, KeyedRecord, PutOptions, Record};
+use sandstorm_client::{Bytes, Condition, Direction, Error, KeyedRecord, PutOptions, Record, RecordExpiry};
 use serde_json::{Value, json};
 
-use super::byte_args::{self, for_people};
+use super::byte_args::{self, for_people, for_programs};
 use super::data::{self, DelArgs, IncrArgs, PutArgs, RangeArgs, in_json, keyed_in_json, row};
+use super::expiry::{TouchArgs, TtlArgs, expiry_in_json, expiry_text};
 use super::output::CliError;
+use super::positions::{CountArgs, NthArgs, RankArgs};
 use super::session::CliSession;
 use super::shell::words::split;
 
 /// What a line that is no step is told.
-const STEPS_HINT: &str =
-    "steps are get, range, check, put, del and incr: `sandstorm transaction --help` has their forms";
+const STEPS_HINT: &str = "steps are get, range, check, put, del, incr, count, rank, nth, ttl and touch: `sandstorm transaction --help` has their forms";
 
 /// A line.
 #[derive(Debug, Parser)]
@@ -42,6 +44,16 @@ enum StepArgs {
     Del(DelArgs),
     /// Add to a number
     Incr(IncrArgs),
+    /// Count keys of an ordered table
+    Count(CountArgs),
+    /// Count those before a key
+    Rank(RankArgs),
+    /// Find the key at a position
+    Nth(NthArgs),
+    /// Read how long a record has left
+    Ttl(TtlArgs),
+    /// Change that
+    Touch(TouchArgs),
 }
 
 #[derive(Debug, Args)]
@@ -93,6 +105,11 @@ pub(super) enum TransactionStep {
     Put { table: u64, key: Vec<u8>, value: Vec<u8>, options: PutOptions },
     Del { table: u64, key: Vec<u8>, if_version: Option<u64> },
     Incr { table: u64, key: Vec<u8>, delta: i64 },
+    Count { table: u64, from: Vec<u8>, to: Vec<u8> },
+    Rank { table: u64, key: Vec<u8> },
+    Nth { table: u64, position: u64 },
+    Ttl { table: u64, key: Vec<u8> },
+    Touch { table: u64, key: Vec<u8>, ttl: Option<Duration> },
 }
 
 /// What a step has found.
@@ -104,6 +121,14 @@ pub(super) enum StepOutcome {
     Range(Vec<KeyedRecord>),
     /// The sum of an increment.
     Sum(i64),
+    /// So many keys.
+    Counted(u64),
+    /// The key at a position, if there are so many.
+    Key(Option<Bytes>),
+    /// When a record expires, if there is one.
+    Expiry(Option<RecordExpiry>),
+    /// Whether there is a record to be touched.
+    Touched(bool),
     /// It reads nothing, or only looks whether something is so.
     Done,
 }
@@ -154,6 +179,12 @@ impl StepReader {
         byte_args::parse_all(arguments, &mut |table| Ok(self.table(session, table)?.0))
     }
 
+    /// The id of an ordered table.
+    fn ordered_table(&mut self, session: &CliSession, name: &str) -> Result<u64, CliError> {
+        let (table, is_ordered) = self.table(session, name)?;
+        if is_ordered { Ok(table) } else { Err(data::not_ordered(name)) }
+    }
+
     fn key(&mut self, session: &CliSession, argument: &OsStr) -> Result<Vec<u8>, CliError> {
         self.bytes(session, &[argument.to_owned()])
     }
@@ -183,10 +214,7 @@ impl StepReader {
                 TransactionStep::Get { table: self.table(session, &table)?.0, keys }
             }
             StepArgs::Range(args) => {
-                let (table, is_ordered) = self.table(session, &args.table)?;
-                if !is_ordered {
-                    return Err(data::not_ordered(&args.table));
-                }
+                let table = self.ordered_table(session, &args.table)?;
                 let (from, to) = (self.key(session, &args.from)?, self.key(session, &args.to)?);
                 let direction = if args.backward { Direction::Backward } else { Direction::Forward };
                 TransactionStep::Range { table, from, to, limit: args.limit, direction }
@@ -220,6 +248,33 @@ impl StepReader {
                 key: self.key(session, &args.key)?,
                 delta: args.delta,
             },
+            StepArgs::Count(_) | StepArgs::Rank(_) | StepArgs::Nth(_) => return self.resolve_position(session, step),
+            StepArgs::Ttl(args) => {
+                TransactionStep::Ttl { table: self.table(session, &args.table)?.0, key: self.key(session, &args.key)? }
+            }
+            StepArgs::Touch(args) => TransactionStep::Touch {
+                table: self.table(session, &args.table)?.0,
+                key: self.key(session, &args.key)?,
+                ttl: args.ttl.map(data::time_to_live).transpose()?,
+            },
+        })
+    }
+
+    /// A question for positions, of an ordered table.
+    fn resolve_position(&mut self, session: &CliSession, step: StepArgs) -> Result<TransactionStep, CliError> {
+        Ok(match step {
+            StepArgs::Count(CountArgs { table, from, to }) => TransactionStep::Count {
+                table: self.ordered_table(session, &table)?,
+                from: self.key(session, &from)?,
+                to: self.key(session, &to)?,
+            },
+            StepArgs::Rank(RankArgs { table, key }) => {
+                TransactionStep::Rank { table: self.ordered_table(session, &table)?, key: self.key(session, &key)? }
+            }
+            StepArgs::Nth(NthArgs { table, position }) => {
+                TransactionStep::Nth { table: self.ordered_table(session, &table)?, position }
+            }
+            other => return self.resolve(session, other),
         })
     }
 
@@ -283,6 +338,15 @@ impl TransactionStep {
             TransactionStep::Incr { table, key, delta } => {
                 Ok(StepOutcome::Sum(transaction.increment(*table, key, *delta)?))
             }
+            TransactionStep::Count { table, from, to } => {
+                Ok(StepOutcome::Counted(transaction.count(*table, from, to)?))
+            }
+            TransactionStep::Rank { table, key } => Ok(StepOutcome::Counted(transaction.rank(*table, key)?)),
+            TransactionStep::Nth { table, position } => Ok(StepOutcome::Key(transaction.nth(*table, *position)?)),
+            TransactionStep::Ttl { table, key } => Ok(StepOutcome::Expiry(transaction.ttl(*table, key)?)),
+            TransactionStep::Touch { table, key, ttl } => {
+                Ok(StepOutcome::Touched(transaction.touch(*table, key, *ttl)?))
+            }
         }
     }
 }
@@ -337,6 +401,16 @@ impl StepOutcome {
             }
             (StepOutcome::Range(records), _) => records.iter().map(|record| row(&record.key, &record.value)).collect(),
             (StepOutcome::Sum(sum), _) => vec![sum.to_string()],
+            (StepOutcome::Counted(keys), _) => vec![keys.to_string()],
+            (StepOutcome::Key(Some(key)), _) => vec![for_people(key)],
+            (StepOutcome::Key(None), TransactionStep::Nth { position, .. }) => {
+                vec![format!("no key at position {position}")]
+            }
+            (StepOutcome::Expiry(Some(expiry)), _) => vec![expiry_text(*expiry)],
+            (
+                StepOutcome::Expiry(None) | StepOutcome::Touched(false),
+                TransactionStep::Ttl { key, .. } | TransactionStep::Touch { key, .. },
+            ) => vec![format!("no record under {}", for_people(key))],
             _ => Vec::new(),
         }
     }
@@ -349,6 +423,11 @@ impl StepOutcome {
             }
             (StepOutcome::Range(records), _) => records.iter().map(keyed_in_json).collect(),
             (StepOutcome::Sum(sum), _) => json!({"sum": sum}),
+            (StepOutcome::Counted(keys), TransactionStep::Rank { .. }) => json!({"rank": keys}),
+            (StepOutcome::Counted(keys), _) => json!({"count": keys}),
+            (StepOutcome::Key(key), _) => json!({"key": key.as_deref().map(for_programs)}),
+            (StepOutcome::Expiry(expiry), _) => expiry.map_or(Value::Null, expiry_in_json),
+            (StepOutcome::Touched(was), _) => json!({"touched": was}),
             _ => json!({"ok": true}),
         }
     }
