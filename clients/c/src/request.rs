@@ -103,6 +103,7 @@ async fn run(client: &Client, request: &[u8]) -> Result<AnswerBytes, Failure> {
         15 => put_many(client, fields, result).await,
         16..=18 => positions(client, operation, fields, result).await,
         19 | 20 => expiry(client, operation, fields, result).await,
+        21 => count_many(client, fields, result).await,
         _ => Err(malformed("there is no such operation")),
     }
 }
@@ -170,6 +171,22 @@ async fn positions(
             Ok(result.bool(key.is_some()).put(key.as_deref().unwrap_or_default()))
         }
     }
+}
+
+/// Counts of many ranges.
+async fn count_many(
+    client: &Client,
+    mut fields: RequestFields<'_>,
+    mut result: AnswerBytes,
+) -> Result<AnswerBytes, Failure> {
+    let (table, count) = (fields.u64()?, fields.u32()?);
+    let span = |_| Ok::<_, Failure>((fields.bytes()?, fields.bytes()?));
+    let spans: Vec<(&[u8], &[u8])> = (0..count).map(span).collect::<Result<_, _>>()?;
+    fields.end()?;
+    for keys in client.count_many(table, &spans).await? {
+        result = result.put(&keys.to_le_bytes());
+    }
+    Ok(result)
 }
 
 /// When records expire.
@@ -299,6 +316,7 @@ fn commit_steps(mut fields: RequestFields<'_>) -> Result<CommitMessage, Failure>
                 steps.push(&CommitStep::Put { table, key, value, user_flags, ttl_ms })?;
             }
             3 => steps.push(&CommitStep::Delete { table, key })?,
+            4 => steps.push(&CommitStep::Count { table, from: key, to: fields.bytes()?, keys: fields.u64()? })?,
             _ => return Err(malformed("there is no such step of a commit")),
         }
     }
@@ -383,9 +401,9 @@ mod tests {
 
     #[test]
     fn steps_of_a_commit_are_all_there_or_refused() {
-        let mut request = 2_u32.to_le_bytes().to_vec();
-        // A range over nothing, then the delete of `k`, both of table 7.
-        for (kind, key, rest) in [(1_u8, &b""[..], &[0; 9][..]), (3, b"k", &[])] {
+        let mut request = 3_u32.to_le_bytes().to_vec();
+        // A range over nothing, a count of none, then the delete of `k`, all of table 7.
+        for (kind, key, rest) in [(1_u8, &b""[..], &[0; 9][..]), (4, b"", &[0; 12]), (3, b"k", &[])] {
             request.push(kind);
             request.extend_from_slice(&7_u64.to_le_bytes());
             request.extend_from_slice(&(key.len() as u32).to_le_bytes());

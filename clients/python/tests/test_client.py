@@ -262,6 +262,44 @@ class PlainTest(unittest.TestCase):
         with self.assertRaises(sandstorm.TransactionConflict):
             transaction.commit()
 
+    def test_positions_of_transactions(self) -> None:
+        client = self.client
+        client.put_many("words", {"cx1": "1", "cx3": "3", "cx5": "5"})
+        with client.transaction() as transaction:
+            transaction.put("words", "cx2", "two")
+            transaction.put("words", "cx1", "again")
+            transaction.delete("words", "cx3")
+            transaction.delete("words", "cx4")
+            self.assertEqual([transaction.count("words", "cx", end) for end in ("cy", "cx2", "cx")], [3, 1, 0])
+            first = transaction.rank("words", "cx")
+            self.assertEqual(transaction.rank("words", "cx9"), first + 3)
+            found = [transaction.nth("words", first + at) for at in range(3)]
+            self.assertEqual(found, [b"cx1", b"cx2", b"cx5"])
+            self.assertIsNone(transaction.nth("words", transaction.count("words")))
+            self.assertEqual((transaction.rank("words", b""), client.count("words", "cx", "cy")), (0, 3))
+            with self.assertRaises(ValueError):
+                transaction.nth("words", -1)
+        self.assertEqual([client.nth("words", first + 1), client.count("words", "cx", "cy")], [b"cx2", 3])
+        for read in (lambda of: of.count("words", "cx", "cy"), lambda of: of.nth("words", first)):
+            transaction = client.transaction()
+            read(transaction)
+            client.put("words", "cx0", "")
+            with self.assertRaises(sandstorm.TransactionConflict):
+                transaction.commit()
+            client.delete("words", "cx0")
+        with self.assertRaisesRegex(sandstorm.SandstormError, "256 ranges and counts"):
+            transaction = client.transaction()
+            [transaction.count("words", f"{number}") for number in range(257)]
+        # Times to live, too.
+        client.put("items", "tx-lives", "v", flags=3)
+        with client.transaction() as transaction:
+            self.assertEqual((transaction.ttl("items", "tx-lives"), transaction.ttl("items", "x")), (math.inf, None))
+            self.assertEqual((transaction.touch("items", "tx-lives", 600), transaction.touch("items", "x", 1)), (True, False))
+            self.assertEqual(transaction.ttl("items", "tx-lives"), 600)
+        record = client.get_record("items", "tx-lives")
+        assert record is not None
+        self.assertEqual((record.value, record.flags, (client.ttl("items", "tx-lives") or 0) < 601), (b"v", 3, True))
+
     def test_typed_calls(self) -> None:
         client = self.client
         self.assertEqual(client.call("bank.deposit", {"name": "plain", "balance": 10}), 10)
@@ -482,6 +520,13 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
             place = await client.rank("words", "async")
             self.assertEqual(await client.nth("words", place), b"async")
             self.assertEqual(await client.count("words", "async", b"async\0"), 1)
+            async with client.transaction() as transaction:
+                await transaction.put("words", "asynd", "")
+                self.assertEqual(await transaction.count("words", "async", "asyne"), 2)
+                self.assertEqual(await transaction.nth("words", await transaction.rank("words", "asynd")), b"asynd")
+                self.assertIsNone(await transaction.nth("words", await transaction.count("words")))
+                self.assertTrue(await transaction.touch("words", "async", 600))
+                self.assertEqual(await transaction.ttl("words", "async"), 600)
             await client.ping()
 
     async def test_what_a_call_cost(self) -> None:

@@ -14,7 +14,7 @@ from .change_feed import FeedState
 from .errors import Busy, SandstormError, TransactionConflict
 from .native import NativeClient
 from .operations import Bytes, Change, KeyedRecord, Measured, Record, Request
-from .transaction_state import PAUSES, ExpectedRecord, TransactionState, added
+from .transaction_state import PAUSES, ExpectedRecord, Span, TransactionState, added
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -313,6 +313,70 @@ class Transaction:
             table, first, behind, limit=asked, backward=backward, timeout=self._timeout
         )
         return self._state.note_range(number, first, behind, (asked, limit), backward, found)
+
+    def count(self, table: str, start: Bytes = b"", end: Bytes = b"") -> int:
+        """How many keys an ordered table has with start <= key < end, with what the transaction itself writes there. At
+        the commit it must have as many, whichever they are."""
+        first, behind = operations.as_bytes(start), operations.as_bytes(end)
+        if behind and behind <= first:
+            return 0
+        number = self._client.table_id(table)
+        spans = self._state.spans_to_count(number, first, behind)
+        return self._state.note_counts(number, spans, self._count_spans(number, spans))
+
+    def rank(self, table: str, key: Bytes) -> int:
+        """How many keys an ordered table has before this one, whether or not it is there: its position, from 0. The rest
+        is as for count."""
+        raw = operations.as_bytes(key)
+        return self.count(table, b"", raw) if raw else self._client.rank(table, raw, timeout=self._timeout)
+
+    def nth(self, table: str, position: int) -> Optional[bytes]:
+        """The key at a position of an ordered table, from 0, with what the transaction itself writes there; None: it has
+        not so many. At the commit it must be there."""
+        if position < 0:
+            raise ValueError("positions begin at 0")
+        number = self._client.table_id(table)
+        own = self._state.spans_before_own(number)
+        found = self._count_spans(number, [span for _, _, before, itself in own for span in (before, itself)])
+        place = self._state.among_own(number, position, own, found)
+        if isinstance(place, bytes):
+            return place
+        if place < 0:
+            # What was counted is of different moments: the commit finds that.
+            return None
+        for _ in range(len(PAUSES) + 1):
+            key = self._client.nth(table, place, timeout=self._timeout)
+            if key is not None:
+                self._state.note_nth(number, place, key)
+                return key
+            keys = self._client.count(table, timeout=self._timeout)
+            if keys <= place:
+                self._state.note_count(number, (b"", b""), keys)
+                return None
+            # Another has come between the two questions.
+        raise TransactionConflict("conflict", "others write to the table all the time; run it again", b"")
+
+    def ttl(self, table: str, key: Bytes) -> Optional[float]:
+        """How many seconds a record has left; math.inf: for ever. None: there is none. It is a read of the record."""
+        own = self._state.own_ttl(self._client.table_id(table), key)
+        if not isinstance(own, bool):
+            return own
+        # First its version: who changes when it expires gives it another, and the commit meets that.
+        if self.get_record(table, key) is None:
+            return None
+        return self._client.ttl(table, key, timeout=self._timeout)
+
+    def touch(self, table: str, key: Bytes, ttl: Optional[float]) -> bool:
+        """Lets a record expire so many seconds after the commit (None: never); whether there is one. It is a read and a
+        write of the whole record, whose value and flags stay."""
+        found = self.get_record(table, key)
+        return self._state.touch(self._client.table_id(table), key, ttl, found)
+
+    def _count_spans(self, table: int, spans: Sequence[Span]) -> List[int]:
+        """How many keys there are in each part, those that were not counted before asked for in one round trip."""
+        unknown = self._state.unknown_spans(table, spans)
+        found = self._client._ask(operations.count_many(table, unknown), self._timeout) if unknown else []
+        return self._state.known_counts(table, spans, dict(zip(unknown, found)))
 
     def put(
         self,

@@ -310,6 +310,11 @@ def count(table: int, start: Bytes, end: Bytes) -> Request[int]:
     return Request(16, struct.pack("<Q", table) + _counted(start) + _counted(end), _u64)
 
 
+def count_many(table: int, spans: Sequence[Tuple[bytes, bytes]]) -> Request[List[int]]:
+    fields = struct.pack("<QI", table, len(spans)) + b"".join(_counted(start) + _counted(end) for start, end in spans)
+    return Request(21, fields, lambda result: [keys for (keys,) in struct.iter_unpack("<Q", result)])
+
+
 def rank(table: int, key: Bytes) -> Request[int]:
     return Request(17, struct.pack("<Q", table) + _counted(key), _u64)
 
@@ -366,6 +371,10 @@ def put_step(table: int, key: bytes, value: bytes, ttl: Optional[float], flags: 
 
 def delete_step(table: int, key: bytes) -> bytes:
     return _step(3, table, key)
+
+
+def count_step(table: int, start: bytes, end: bytes, keys: int) -> bytes:
+    return _step(4, table, start) + _counted(end) + struct.pack("<Q", keys)
 
 
 def options(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple, Union
@@ -14,8 +15,12 @@ PAUSES = [min(0.0005 * 2**tries, 0.064) for tries in range(15)]
 """Seconds between the tries of a transaction: one less than there are tries."""
 
 MAX_KEY_BYTES = 64 << 10
+MAX_RANGES = 256
+"""Ranges and counts of one commit."""
 
 Place = Tuple[int, bytes]
+Span = Tuple[bytes, bytes]
+"""The smallest key of a part of a table, and the key before which it ends (empty: the table's end)."""
 _Put = Tuple[bytes, Optional[float], int]
 
 
@@ -77,6 +82,9 @@ class TransactionState:
     def __init__(self) -> None:
         self._reads: Dict[Place, Optional[Record]] = {}
         self._ranges: List[bytes] = []
+        self._counts: Dict[Tuple[int, Span], int] = {}
+        # What was found twice, and differs, stands here twice: the server refuses one of them.
+        self._count_steps: Dict[bytes, None] = {}
         self._writes: Dict[Place, Optional[_Put]] = {}
 
     def _known(self, place: Place) -> Union[Record, None, bool]:
@@ -139,6 +147,79 @@ class TransactionState:
                 shown[key] = KeyedRecord(key, put[0], 0, put[2])
         return [shown[key] for key in sorted(shown, reverse=backward)][:limit]
 
+    def spans_to_count(self, table: int, start: bytes, end: bytes) -> List[Span]:
+        """The parts of a table whose keys make a count: the whole, then each key that it writes itself."""
+        return [(start, end), *((key, key + b"\0") for key, _ in self._written_within(table, start, end))]
+
+    def spans_before_own(self, table: int) -> List[Tuple[bytes, bool, Span, Span]]:
+        """The keys that it writes, in order: whether each stays, what is before it, and itself."""
+        own = sorted(self._written_within(table, b"", b""), key=lambda written: written[0])
+        return [(key, put is not None, (b"", key), (key, key + b"\0")) for key, put in own]
+
+    def unknown_spans(self, table: int, spans: Sequence[Span]) -> List[Span]:
+        """Those whose keys it has not counted yet, each once."""
+        unknown = [span for span in dict.fromkeys(spans) if (table, span) not in self._counts]
+        if len(self._ranges) + len(self._count_steps) + len(unknown) > MAX_RANGES:
+            raise SandstormError("too_large", "a transaction has read over 256 ranges and counts")
+        return unknown
+
+    def known_counts(self, table: int, spans: Sequence[Span], asked: Dict[Span, int]) -> List[int]:
+        return [asked[span] if span in asked else self._counts[(table, span)] for span in spans]
+
+    def note_count(self, table: int, span: Span, keys: int) -> None:
+        self._counts.setdefault((table, span), keys)
+        self._count_steps[operations.count_step(table, span[0], span[1], keys)] = None
+
+    def note_counts(self, table: int, spans: Sequence[Span], found: Sequence[int]) -> int:
+        """Notes a count and those of the keys that it writes itself; the sum of both."""
+        for span, keys in zip(spans, found):
+            self.note_count(table, span, keys)
+        count = found[0]
+        for (key, _), keys in zip(spans[1:], found[1:]):
+            stays = self._writes[(table, key)] is not None
+            count += int(stays and not keys) - int(not stays and keys > 0)
+        # Each is of its own moment: at the commit they are of one, or it does not hold.
+        return max(count, 0)
+
+    def among_own(
+        self, table: int, position: int, own: Sequence[Tuple[bytes, bool, Span, Span]], found: Sequence[int]
+    ) -> Union[bytes, int]:
+        """A key of its own at a position, or the position of the wanted key among those of the table."""
+        moved = 0
+        for at, (key, stays, before, itself) in enumerate(own):
+            keys_before, keys_itself = (found[2 * at] if key else 0), found[2 * at + 1]
+            if key:
+                self.note_count(table, before, keys_before)
+            own_position = max(keys_before + moved, 0)
+            if position < own_position:
+                break
+            self.note_count(table, itself, keys_itself)
+            if position == own_position and stays:
+                return key
+            moved += int(stays and not keys_itself) - int(not stays and keys_itself > 0)
+        return position - moved
+
+    def note_nth(self, table: int, position: int, key: bytes) -> None:
+        """Notes that a key was found at a position of the table."""
+        if key:
+            self.note_count(table, (b"", key), position)
+        self.note_count(table, (key, key + b"\0"), 1)
+
+    def own_ttl(self, table: int, key: Bytes) -> Union[float, None, bool]:
+        """How long what it writes there is to live; None: it deletes it; False: it does not write there."""
+        place = (table, as_bytes(key))
+        if place not in self._writes:
+            return False
+        put = self._writes[place]
+        return None if put is None else math.inf if put[1] is None else put[1]
+
+    def touch(self, table: int, key: Bytes, ttl: Optional[float], found: Optional[Record]) -> bool:
+        """Notes that a record expires so long after the commit; whether there is one. `found` is what is there."""
+        if found is None:
+            return False
+        self._writes[(table, as_bytes(key))] = (found.value, ttl, found.flags)
+        return True
+
     def put(self, table: int, key: Bytes, value: Bytes, ttl: Optional[float], flags: int) -> None:
         self._writes[(table, as_bytes(key))] = (as_bytes(value), ttl, flags)
 
@@ -155,7 +236,7 @@ class TransactionState:
             operations.read_step(table, key, 0 if record is None else record.version)
             for (table, key), record in self._reads.items()
         ]
-        return steps + self._ranges
+        return steps + self._ranges + list(self._count_steps)
 
     def steps(self) -> List[bytes]:
         """The steps of its commit; none if it has neither read nor written anything."""
