@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::spill_clients::{MEMCACHED, REDIS, RawClient};
 use crate::common::{Wire, durable_data_plane_with, eventually, library_with, load, loaded, tenant};
-use sandstorm_accounts::SlowRequest;
+use sandstorm_accounts::{CallPauses, SlowRequest};
 use sandstorm_catalog::TableDurability;
 use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
@@ -206,4 +206,30 @@ fn a_slow_call_has_its_arguments_and_counts_until_its_reply_may_leave() {
     let extension = view.extension("transfer").expect("it is loaded");
     assert!(eventually(|| extension.latency.read().total.count() >= asked));
     assert_eq!(extension.latency.read().total.count(), asked, "each call is counted once");
+}
+
+const YIELDS: &str = "#![no_std]
+#![forbid(unsafe_code)]
+use sandstorm_api::prelude::*;
+pub async fn run(_db: Db<'_>, _args: &[u8]) -> Result<(), Error> {
+    yield_now().await;
+    yield_now().await;
+    Ok(())
+}
+";
+
+#[test]
+fn a_slow_call_tells_what_it_waited_for_between_its_turns() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (plane, alice) = server(&folder);
+    let extension = loaded("yields", 1, library_with("yields", "", YIELDS), BudgetOverride::default());
+    plane.directory.put_extension("alice", Arc::new(extension)).expect("it is loaded");
+    let mut wire = Wire::new(&plane, 0, alice);
+    let ask = || assert_eq!(wire.one(Operation::invoke(b"yields", b"")).status, RpcStatus::Ok);
+    let found = kept(&plane, ask, |one| one.call.is_some());
+    let (call, total_ns) = (found.call.expect("a call"), found.waiting_ns + found.service_ns);
+    let CallPauses { switched, yields, .. } = call.pauses;
+    assert_eq!((call.polls, yields.count), (3 + call.switches, 2), "{call:?}");
+    assert_eq!(call.pauses, CallPauses { switched, yields, ..CallPauses::default() }, "it reads and writes nothing");
+    assert!(call.queue_ns <= call.first_turn_ns && call.first_turn_ns <= total_ns, "{call:?}");
 }

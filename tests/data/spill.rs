@@ -84,6 +84,7 @@ fn a_slow_call_tells_how_long_it_waited_for_records_on_the_disk() {
         for (waiting_ns, waits, call) in &calls {
             assert_eq!(waits.disk_ns, call.cold_ns, "{call:?}");
             assert!(call.cold_ns <= *waiting_ns && call.cold_waits < call.polls, "{call:?}");
+            assert_eq!(call.pauses.cold.count, call.cold_waits, "{call:?}");
         }
         let answer = wire.one(Operation::get(LARGE, &(RECORDS - number - 1).to_le_bytes()));
         assert_eq!(answer.status, RpcStatus::Ok, "{}", answer.text());

@@ -38,7 +38,8 @@ pub use push::{ExtensionSource, ExtensionSourceFile, PushOutcome};
 pub use records::{ChangePage, ExportedRecord, RecordPage, TableChange};
 pub use scrub::{ScrubPassReport, ScrubReport};
 pub use slow::{
-    RequestWaitsReport, SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport,
+    CallPausesReport, RequestWaitsReport, SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport,
+    TurnShareReport, WaitSumReport,
 };
 pub use top::{ExtensionUse, QuotaUse, TableUse, TenantIsolation, TenantUse, TopReport, TopRows};
 pub use triggers::{DeadLetterReport, TriggerPatch, TriggerReport, TriggerSpec};

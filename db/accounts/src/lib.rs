@@ -2,6 +2,7 @@
 //! its Redis and memcached clients. Also tokens. It outlives changes of the tenant's settings.
 #![forbid(unsafe_code)]
 
+mod call_pauses;
 mod client_list;
 mod client_registration;
 mod command_stats;
@@ -16,6 +17,7 @@ mod tenant_log;
 pub mod token;
 mod usage;
 
+pub use call_pauses::{CallPauses, WaitSum};
 pub use client_list::{ClientList, RedisClientEntry, RedisClientStatus};
 pub use client_registration::ClientRegistration;
 pub use command_stats::CommandStat;

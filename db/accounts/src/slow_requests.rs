@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use sandstorm_metrics::histogram::RequestClass;
 
+use crate::call_pauses::CallPauses;
 use crate::limits::{SLOW_INTERVAL_NS, SLOW_KEY_BYTES, SLOW_REQUESTS};
 
 /// What a request is about: its operation, its table, the beginning of its key. Never a value.
@@ -97,8 +98,7 @@ pub struct SlowCall {
     pub cpu_ns: u64,
     /// Its polls.
     pub polls: u32,
-    /// Those of them that ended by a switch, because it computed past its slice. Each of the others but the last ended
-    /// with its waiting for records.
+    /// Those of them that ended by a switch, because it computed past its slice. Why the others ended is in `pauses`.
     pub switches: u32,
     /// How often it waited for records that were not in memory.
     pub cold_waits: u32,
@@ -114,8 +114,12 @@ pub struct SlowCall {
     pub nested_calls: u32,
     /// Their CPU time, which is part of its own.
     pub nested_cpu_ns: u64,
+    /// From its arrival until its first poll began.
+    pub queue_ns: u64,
     /// From its arrival until its first poll was over.
     pub first_turn_ns: u64,
+    /// What it waited for between its polls, and within them.
+    pub pauses: CallPauses,
     /// The first bytes of its arguments, if the extension's author wants them kept.
     pub arguments: Vec<u8>,
 }

@@ -189,6 +189,7 @@ impl Engine {
             let started = self.meter.start();
             // SAFETY: as above.
             let terms = unsafe {
+                (*body).end_pause(started);
                 let trust = self.crowd.now((*body).trust_on(self.worker, self.crowd.epoch()));
                 poll_limits(&*body, trust, self.longest_slice_ns, participant, body.cast(), started)
             };
@@ -202,6 +203,7 @@ impl Engine {
             body.polls = body.polls.wrapping_add(1);
             body.shown.raise(participant.shown().take());
             body.end_cold_calls(participant);
+            body.take_lock_waits(participant);
             if long {
                 self.note_long_poll(body, charge_ns);
             }
@@ -209,9 +211,12 @@ impl Engine {
                 body.first_poll_ticks = self.meter.ticks;
             }
             let polled = finish_poll(body, ended, charge_ns);
-            if matches!(polled, PollOutcome::Pending | PollOutcome::Preempted) && !body.charge_deep_stack() {
-                let refused = refuse_stack(body);
-                return self.ended(body, refused, ended);
+            if matches!(polled, PollOutcome::Pending | PollOutcome::Preempted) {
+                body.begin_pause(self.meter.ticks);
+                if !body.charge_deep_stack() {
+                    let refused = refuse_stack(body);
+                    return self.ended(body, refused, ended);
+                }
             }
             let (PollOutcome::Preempted, GuestExit::Preempted(context)) = (polled, ended) else {
                 return self.ended(body, polled, ended);

@@ -99,7 +99,7 @@ unsafe extern "C" fn prefetch(
         let found = body.table(table)?;
         let of_key = found.hash(key);
         found.prefetch_bucket(of_key);
-        body.asked = (table, of_key);
+        (body.asked, body.pause.has_asked) = ((table, of_key), true);
         hash.write(of_key);
         Ok(())
     };
@@ -160,6 +160,7 @@ unsafe extern "C" fn prefetch_many(
     // SAFETY: the library's keys outlive the call, as does the room for so many hashes.
     let ask = |body: &mut InvocationState| unsafe {
         let keys = guest_keys(keys, count)?;
+        body.pause.has_asked = true;
         let table = body.table(table)?;
         for (at, key) in keys.iter().enumerate() {
             let hash = table.hash(guest_bytes(key.first, key.len, MAX_KEY_BYTES)?);
@@ -181,6 +182,7 @@ unsafe extern "C" fn prefetch_records(
     // SAFETY: the library's hashes outlive the call; the invocation's pin is the protection that the buckets need.
     let ask = |body: &mut InvocationState| unsafe {
         let hashes = guest_keys(hashes, count)?;
+        body.pause.has_asked = true;
         let table = body.table(table)?;
         table.prefetch_records_pinned(hashes.iter().copied());
         Ok(())
@@ -318,6 +320,7 @@ unsafe extern "C" fn scan(
         let RawCursor { position, finished } = *cursor;
         let limit = limit.min(SCAN_CALL_RECORDS);
         let cold_status = body.cold_status();
+        body.pause.has_asked = true;
         let from = ScanFrom { position, finished, limit, now_ms: body.abi.now_ms, cold_status };
         let table = body.table(table)?;
         let (mut count, mut read_bytes) = (0, 0);

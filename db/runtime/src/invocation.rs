@@ -17,13 +17,13 @@ use sandstorm_api::abi::{self, HostCalls};
 
 use super::begin_error::BeginError;
 use super::call_notes::CallNotes;
-use super::clock::{TickLength, ticks};
 use super::guest_memory_pool::{GuestMemoryPool, PooledMemory};
 use super::guest_stacks::GuestStack;
 use super::guest_value::GuestAddresses;
 use super::invocation_random::InvocationRandom;
-use super::invocation_trace::{ColdWaits, InvocationTrace};
+use super::invocation_trace::ColdWaits;
 use super::mapping::GuardedMapping;
+use super::pause_sums::{OpenPause, PauseSums};
 use super::pending_copies::PendingCopies;
 use super::prefetch::{LINE_BYTES, prefetch};
 use super::stack_switch::{GuestFunction, SavedContext};
@@ -107,6 +107,8 @@ pub(super) struct InvocationState {
     pub(super) spent_ns: u64,
     /// The processor's counter at the end of the first poll.
     pub(super) first_poll_ticks: u64,
+    /// Why it is not polled, and since when.
+    pub(super) pause: OpenPause,
     pub(super) refs: Option<InvocationRefs>,
     pub(super) parked: Option<PreemptedStack>,
     /// Its tenant's permit for a stack, from its first switch until it ends.
@@ -152,6 +154,8 @@ pub(super) struct InvocationState {
     pub(super) random: InvocationRandom,
     /// How it waited for records that were not in memory.
     pub(super) cold: ColdWaits,
+    /// Its pauses between polls, where it has had any.
+    pub(super) pauses: PauseSums,
     /// Its number in the tenant's log; 0: it has written no line.
     pub(super) log_call: u64,
     /// Its calls of other extensions; `None`: it has made none, nor was it called by one.
@@ -226,6 +230,7 @@ impl InvocationHandle {
             total_ns: 0,
             spent_ns: 0,
             first_poll_ticks: 0,
+            pause: OpenPause::default(),
             refs: None,
             parked: None,
             place: None,
@@ -234,6 +239,7 @@ impl InvocationHandle {
             asked: (0, 0),
             random: InvocationRandom::default(),
             cold: ColdWaits::default(),
+            pauses: PauseSums::default(),
             log_call: 0,
             calls: None,
             reads: 0,
@@ -337,29 +343,6 @@ impl InvocationHandle {
     /// Returns the CPU time of its polls, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.body().spent_ns
-    }
-
-    /// Returns what it did, for the explanation of a slow call.
-    pub fn trace(&self) -> InvocationTrace {
-        let InvocationState { polls, switches, reads, read_bytes, cold, first_poll_ticks, log_call, .. } = *self.body();
-        let ColdWaits { waits: cold_waits, disk_ns, backing_ns } = cold;
-        let nested = self.body().calls.as_ref().map_or((0, 0), |calls| (calls.begun, calls.callee_ns));
-        let since = if polls == 0 { 0 } else { ticks().saturating_sub(first_poll_ticks) };
-        let since_first_poll_ns = TickLength::measured().ns(since);
-        let (nested_calls, nested_cpu_ns) = nested;
-        InvocationTrace {
-            polls,
-            switches,
-            reads,
-            read_bytes,
-            since_first_poll_ns,
-            cold_waits,
-            disk_ns,
-            backing_ns,
-            nested_calls,
-            nested_cpu_ns,
-            log_call,
-        }
     }
 
     /// Returns how far the log has to be on the disk before its answer may leave.
@@ -574,6 +557,7 @@ impl InvocationState {
         self.spent_ns = 0;
         self.late_polls = 0;
         (self.polls, self.switches) = (0, 0);
+        self.forget_pauses();
         (self.reads, self.read_bytes, self.cold) = (0, 0, ColdWaits::default());
         self.deep_charged = 0;
         self.asked.1 = 0;

@@ -1,5 +1,7 @@
 //! What an invocation did, for the explanation of a slow call.
 
+use sandstorm_accounts::CallPauses;
+
 /// How an invocation waited for records that were not in memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ColdWaits {
@@ -21,6 +23,8 @@ pub struct InvocationTrace {
     pub reads: u64,
     /// Bytes of their values.
     pub read_bytes: u64,
+    /// Time since the beginning of its first poll; 0: it was not polled.
+    pub since_begun_ns: u64,
     /// Time since the end of its first poll; 0: it was not polled.
     pub since_first_poll_ns: u64,
     /// How often it waited for records that were not in memory.
@@ -33,6 +37,8 @@ pub struct InvocationTrace {
     pub nested_calls: u32,
     /// Their CPU time, which is part of its own, nanoseconds.
     pub nested_cpu_ns: u64,
+    /// What it waited for between its polls, and within them.
+    pub pauses: CallPauses,
     /// Its number in the tenant's log; 0: it has written no line.
     pub log_call: u64,
 }

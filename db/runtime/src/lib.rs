@@ -18,6 +18,7 @@ compile_error!(
 
 mod begin_error;
 mod call_notes;
+mod call_trace;
 mod clock;
 mod code_sampling;
 mod cold_records;
@@ -45,6 +46,7 @@ pub mod limits;
 mod log_calls;
 mod mapping;
 mod own_calls;
+mod pause_sums;
 mod pending_copies;
 mod preemption_policy;
 mod prefetch;

@@ -43,6 +43,7 @@ pub(super) unsafe extern "C" fn range(
     // records, and with them the ends that it is given, stay until the invocation's pin ends.
     let read = |body: &mut InvocationState, _: &Participant| unsafe {
         filled.write(0);
+        body.pause.has_asked = true;
         let now_ms = body.abi.now_ms;
         let table: *const RecordTable = body.table(table)?;
         let table = &*table;
@@ -89,6 +90,7 @@ pub(super) unsafe extern "C" fn range_keys(
     let read = |body: &mut InvocationState| unsafe {
         let room = *out;
         (*out).filled = 0;
+        body.pause.has_asked = true;
         let table: *const RecordTable = body.table(table)?;
         let table = &*table;
         let asked = *range;

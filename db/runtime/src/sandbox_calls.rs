@@ -202,7 +202,7 @@ impl SandboxCall<'_> {
         let found = self.body.table(table)?;
         let of_key = found.hash(key);
         found.prefetch_bucket(of_key);
-        self.body.asked = (table, of_key);
+        (self.body.asked, self.body.pause.has_asked) = ((table, of_key), true);
         Ok(self.memory.write(hash, of_key)?)
     }
 
@@ -394,6 +394,7 @@ impl SandboxCall<'_> {
         filled: GuestAddress,
     ) -> CallResult<()> {
         let mut at: GuestCursor = self.memory.read(cursor)?;
+        self.body.pause.has_asked = true;
         let limit = (limit as usize).min(SCAN_CALL_RECORDS);
         let (now_ms, cold_status, participant) = (self.body.abi.now_ms, self.body.cold_status(), self.participant);
         let mut count = 0;
@@ -490,6 +491,7 @@ impl SandboxCall<'_> {
 
     fn prefetch_many(&mut self, table: u64, keys: GuestAddress, count: u32, hashes: GuestAddress) -> CallResult<()> {
         let (count, table) = (count_of(count)?, self.own_table(table)?);
+        self.body.pause.has_asked = true;
         for index in 0..count {
             let key: GuestKey = self.read_at(keys, index)?;
             let hash = table.hash(self.key(key.first, key.len)?);
@@ -501,6 +503,7 @@ impl SandboxCall<'_> {
 
     fn prefetch_records(&mut self, table: u64, hashes: GuestAddress, count: u32) -> CallResult<()> {
         let (count, table) = (count_of(count)?, self.own_table(table)?);
+        self.body.pause.has_asked = true;
         let mut copied = [0_u64; MAX_CALL_KEYS];
         for (index, hash) in copied.iter_mut().enumerate().take(count) {
             *hash = self.read_at(hashes, index)?;

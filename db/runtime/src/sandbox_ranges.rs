@@ -33,6 +33,7 @@ impl SandboxCall<'_> {
         filled: GuestAddress,
     ) -> CallResult<()> {
         self.memory.write(filled, 0_u32)?;
+        self.body.pause.has_asked = true;
         let (now_ms, table) = (self.body.abi.now_ms, self.own_table(table)?);
         let asked: GuestRange = self.memory.read(range)?;
         // What is written below may lie where the ends do.
@@ -52,7 +53,7 @@ impl SandboxCall<'_> {
         let (shown, mut budget) = (ShownPosition::default(), ScanBudget::CALL);
         // SAFETY: the records stay until the invocation's pin ends.
         let progress = unsafe { table.range_pinned(&mut span, limit, now_ms, &mut budget, &shown, &mut add) };
-        self.body.shown.raise(shown.get());
+        self.body.take_shown(&shown);
         failed?;
         let progress = progress.map_err(|_| abi::STATUS_NOT_ORDERED)?;
         // Before the empty key there is nothing, and as an end it would stand for none.
@@ -80,6 +81,7 @@ impl SandboxCall<'_> {
 
     pub(super) fn range_keys(&mut self, table: u64, range: GuestAddress, out: GuestAddress) -> CallResult<()> {
         let (room, asked): (GuestKeys, GuestRange) = (self.memory.read(out)?, self.memory.read(range)?);
+        self.body.pause.has_asked = true;
         let table = self.own_table(table)?;
         let span = self.span(&asked)?;
         let (from, to) = (span.from.to_vec(), span.to.map(<[u8]>::to_vec));
@@ -100,7 +102,7 @@ impl SandboxCall<'_> {
         };
         let shown = ShownPosition::default();
         let progress = table.range_keys(&span, limit, &shown, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
-        self.body.shown.raise(shown.get());
+        self.body.take_shown(&shown);
         failed?;
         self.memory.write(out, GuestKeys { filled: count as u32, ..room })?;
         let finished = u32::from(asked.finished != 0 || progress == RangeProgress::Finished);

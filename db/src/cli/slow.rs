@@ -5,7 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use sandstorm_catalog::format_utc;
 use sandstorm_client::control::{
-    RequestWaitsReport, SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, TurnShareReport,
+    CallPausesReport, RequestWaitsReport, SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport,
+    TurnShareReport, WaitSumReport,
 };
 
 use super::events::{parse_age, since_ms};
@@ -172,9 +173,13 @@ fn wait_lines(waits: &RequestWaitsReport) -> String {
 }
 
 fn call_lines(call: &SlowCallReport, total_ns: u64, waited: &RequestWaitsReport) -> String {
-    let SlowCallReport { cpu_ns, turns, switches, waits, reads, read_bytes, retries, first_turn_ns, .. } = call;
+    let SlowCallReport { cpu_ns, turns, reads, read_bytes, first_turn_ns, .. } = call;
     let ended_ns = total_ns.saturating_sub(waited.log_ns + waited.copies_ns + waited.backed_ns);
-    let mut text = line(*first_turn_ns, "until its first turn was over");
+    let mut text = String::new();
+    if call.queue_ns > 0 {
+        text.push_str(&line(call.queue_ns, "until its first turn began"));
+    }
+    text.push_str(&line(*first_turn_ns, "until its first turn was over"));
     let later = format!("from then on until it ended: {turns} turns in all");
     text.push_str(&line(ended_ns.saturating_sub(*first_turn_ns), &later));
     text.push_str(&line(*cpu_ns, "it computed itself"));
@@ -182,11 +187,7 @@ fn call_lines(call: &SlowCallReport, total_ns: u64, waited: &RequestWaitsReport)
         let of_others = format!("of that the {} calls of other extensions that it made", call.nested_calls);
         text.push_str(&line(call.nested_cpu_ns, &of_others));
     }
-    text.push_str(&format!("           switched out {switches} times, because it computed past its slice\n"));
-    text.push_str(&format!("           gave its turn away {waits} times, to wait for records or to yield\n"));
-    if call.cold_waits > 0 {
-        text.push_str(&format!("           of that {} times for records that were not in memory\n", call.cold_waits));
-    }
+    text.push_str(&pause_lines(call, waited));
     text.push_str(&wait_lines(waited));
     text.push_str(&format!("           read {reads} records, {}\n", format_bytes(*read_bytes)));
     if call.log_call > 0 {
@@ -195,8 +196,40 @@ fn call_lines(call: &SlowCallReport, total_ns: u64, waited: &RequestWaitsReport)
     if !call.arguments.is_empty() {
         text.push_str(&format!("           its arguments begin with {}\n", escape_one_line(&call.arguments)));
     }
+    text
+}
+
+/// Why its turns ended, and how long it waited for the next one; what it waited for within them; what was in vain.
+fn pause_lines(call: &SlowCallReport, waited: &RequestWaitsReport) -> String {
+    let SlowCallReport { switches, waits, cold_waits, retries, pauses, .. } = call;
+    let CallPausesReport { switched, reads, yields, cold, calls, locks, commits, vain_ns, .. } = pauses;
+    if *pauses == CallPausesReport::default() && switches + waits > 0 {
+        // An earlier version of the server has kept it, which did not tell them apart.
+        return format!(
+            "           switched out {switches} times, because it computed past its slice\n           \
+             gave its turn away {waits} times, to wait for records or to yield\n"
+        );
+    }
+    let after_cold = WaitSumReport { ns: cold.ns.saturating_sub(waited.disk_ns + waited.backing_ns), ..*cold };
+    let parts = [
+        (switched, "switched out", "because it computed past its slice, and waited for its next turn"),
+        (reads, "gave its turn away", "while records came from memory, or between two parts of a range"),
+        (yields, "gave its turn away", "by itself"),
+        (calls, "waited", "for a turn to call another extension, or to go on behind one"),
+        (&after_cold, "waited", "for a turn once records had come that were not in memory"),
+        (&pauses.retries, "waited", "for a turn to begin anew"),
+        (locks, "waited within its turns", "for a lock that another writer had"),
+        (commits, "waited within its turns", "for another's commit to be complete"),
+    ];
+    let told = parts.iter().filter(|(sum, ..)| sum.count > 0);
+    let mut text: String =
+        told.map(|(sum, what, why)| line(sum.ns, &format!("{what} {} times, {why}", sum.count))).collect();
+    if *cold_waits > 0 {
+        text.push_str(&format!("           met records that were not in memory {cold_waits} times\n"));
+    }
     if *retries > 0 {
-        text.push_str(&format!("           began anew {retries} times: others wrote what its transaction had read\n"));
+        let times = format!("in vain: it began anew {retries} times, since others wrote what its transaction had read");
+        text.push_str(&line(*vain_ns, &times));
     }
     text
 }
@@ -259,6 +292,16 @@ mod tests {
             waits: 3,
             cold_waits: 2,
             cold_ns: 1_200_000,
+            retries: 1,
+            queue_ns: 4_000_000,
+            pauses: CallPausesReport {
+                switched: WaitSumReport { count: 20, ns: 5_000_000 },
+                yields: WaitSumReport { count: 1, ns: 70_000 },
+                cold: WaitSumReport { count: 2, ns: 1_500_000 },
+                locks: WaitSumReport { count: 3, ns: 40_000 },
+                vain_ns: 2_500_000,
+                ..CallPausesReport::default()
+            },
             nested_calls: 2,
             nested_cpu_ns: 500_000,
             arguments: "k\\x00".into(),
@@ -318,9 +361,14 @@ mod tests {
             "   14.0ms  from its arrival until it was answered",
             "   4.10ms  until its first turn was over",
             "   9.00ms  from then on until it ended: 22 turns in all",
-            "           switched out 20 times, because it computed past its slice",
+            "   4.00ms  until its first turn began",
+            "   5.00ms  switched out 20 times, because it computed past its slice, and waited for its next turn",
+            "   70.0us  gave its turn away 1 times, by itself",
+            "    300us  waited 2 times, for a turn once records had come that were not in memory",
+            "   40.0us  waited within its turns 3 times, for a lock that another writer had",
+            "   2.50ms  in vain: it began anew 1 times, since others wrote what its transaction had read",
             "    500us  of that the 2 calls of other extensions that it made",
-            "           of that 2 times for records that were not in memory",
+            "           met records that were not in memory 2 times",
             "   1.20ms  it waited for records that were on the disk",
             "    900us  it was done, and waited for the log to be on the disk",
             "           its arguments begin with k\\x00",
@@ -337,6 +385,7 @@ mod tests {
         }
         let report = SlowReport { threshold_us: 10_000, left_out: 5, requests: vec![request] };
         assert!(!text.contains("calls of flood"), "it made none:\n{text}");
+        assert!(!text.contains("another's commit") && !text.contains("from memory"), "it has not waited:\n{text}");
         assert!(table(&report).contains("5 more were slow"), "{}", table(&report));
         assert!(table(&SlowReport::default()).contains("--threshold-us"));
     }

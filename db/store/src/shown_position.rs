@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use crate::backed::waits::later_of;
 use crate::limits::COLD_MISSES_PER_OPERATION;
+use crate::lock_waits::LockWaits;
 use crate::spill::ColdMiss;
 
 /// The highest position of the log among the changes that its owner has made or read, in tables whose changes are
@@ -19,6 +20,10 @@ pub struct ShownPosition {
     cold_failed: Cell<bool>,
     /// Cold records that the owner has met since it last asked. It has neither seen nor changed them.
     cold: RefCell<Vec<ColdMiss>>,
+    /// Whether `lock_waits` has any.
+    has_lock_waits: Cell<bool>,
+    /// How the owner has waited for other threads that write.
+    lock_waits: Cell<LockWaits>,
 }
 
 impl ShownPosition {
@@ -79,6 +84,33 @@ impl ShownPosition {
         if other.has_cold() {
             other.take_cold().into_iter().for_each(|miss| self.note_cold(miss));
         }
+    }
+
+    /// Returns whether the owner has waited for other threads that write, since it last asked.
+    #[inline]
+    pub fn has_lock_waits(&self) -> bool {
+        self.has_lock_waits.get()
+    }
+
+    /// Returns how the owner has waited for other threads that write, and begins anew.
+    #[cold]
+    pub fn take_lock_waits(&self) -> LockWaits {
+        self.has_lock_waits.set(false);
+        self.lock_waits.take()
+    }
+
+    /// Adds waits for other threads that write.
+    #[cold]
+    pub fn note_lock_waits(&self, waits: LockWaits) {
+        let mut sum = self.lock_waits.get();
+        sum.add(waits);
+        self.lock_waits.set(sum);
+        self.has_lock_waits.set(true);
+    }
+
+    /// Returns how the owner has waited for other threads that write so far.
+    pub fn lock_waits(&self) -> LockWaits {
+        self.lock_waits.get()
     }
 
     /// Notes that a cold record that the owner waited for could not be read.

@@ -97,7 +97,7 @@ pub struct SlowCallReport {
     pub turns: u32,
     /// Those of them that ended because it computed past its slice.
     pub switches: u32,
-    /// Those of them that ended because it waited for records, or yielded.
+    /// The others but the last: it waited for something, or yielded. `pauses` has them by why.
     pub waits: u32,
     /// How often it waited for records that were not in memory: they were on the disk, or behind their table.
     pub cold_waits: u32,
@@ -113,12 +113,51 @@ pub struct SlowCallReport {
     pub nested_calls: u32,
     /// Their CPU time, which is part of its own.
     pub nested_cpu_ns: u64,
+    /// From its arrival until its first turn began.
+    pub queue_ns: u64,
     /// From its arrival until its first turn was over.
     pub first_turn_ns: u64,
+    /// What it waited for between its turns, and within them.
+    pub pauses: CallPausesReport,
     /// The first bytes of its arguments, as ASCII with escapes, if its manifest asks for that; for its tenant and the
     /// operator.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub arguments: String,
+}
+
+/// How often something was waited for, and for how long together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WaitSumReport {
+    /// How often.
+    pub count: u32,
+    /// For how long.
+    pub ns: u64,
+}
+
+/// What a call waited for. The first six are from the end of a turn to the beginning of the next one, by why that turn
+/// ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallPausesReport {
+    /// It had computed past its slice.
+    pub switched: WaitSumReport,
+    /// Records that it reads came from memory, or others had their turn between two parts of a range.
+    pub reads: WaitSumReport,
+    /// It yielded by itself.
+    pub yields: WaitSumReport,
+    /// Records were not in memory; what of it the disk and the backing took is in `waits` of the request.
+    pub cold: WaitSumReport,
+    /// A call of another extension was to begin, or had ended.
+    pub calls: WaitSumReport,
+    /// It was to begin anew: others wrote what its transaction had read.
+    pub retries: WaitSumReport,
+    /// Within its turns, for locks that others had.
+    pub locks: WaitSumReport,
+    /// Within its turns, for commits of others to be complete.
+    pub commits: WaitSumReport,
+    /// From the beginning of its first turn until it began anew for the last time, turns and waits together.
+    pub vain_ns: u64,
 }
 
 /// What a worker did for a tenant: the turns of its calls, and its requests.

@@ -529,17 +529,22 @@ function slowTable(rows, caption) {
 const WAITS = [['disk_ns', 'waited for records on the disk'], ['backing_ns', 'waited for records in a backing'], ['log_ns', 'done, waited for the log'],
   ['copies_ns', 'done, waited for copies of the log'], ['backed_ns', 'done, waited for the backing']];
 
+/** Why turns of a call ended, and what it waited for within them, by the names of `pauses`. */
+const PAUSES = [['switched', 'past its slice, waited for a turn'], ['reads', 'records came from memory'], ['yields', 'yielded by itself'], ['cold', 'records were not in memory'],
+  ['calls', 'turns around calls of other extensions'], ['retries', 'waited to begin anew'], ['locks', 'in its turns, waited for a lock'], ['commits', 'in its turns, waited for a commit']];
+
 /** Where the time of a slow request went. */
 function explained(row) {
   const call = row.call;
+  const pauses = call && call.pauses ? PAUSES.filter(([field]) => call.pauses[field].count).map(([field, name]) => card(name, `${count(call.pauses[field].count)} times, ${duration(call.pauses[field].ns)}`)) : [];
   const waits = WAITS.filter(([field]) => row.waits && row.waits[field]).map(([field, name]) => card(name, duration(row.waits[field])));
   return [
     element('h2', {}, `Slow request ${row.id}: ${row.operation}${call ? ` ${call.extension} v${call.version}` : ''} of ${row.tenant}`),
     element('ul', {class: 'cards', id: 'explained'},
       card('from arrival to answer', duration(row.total_ns)), card('nothing was done for it', duration(row.waiting_ns)), card(call ? 'CPU' : 'service', duration(row.service_ns)),
       card('worker', row.worker), ...waits,
-      ...(call ? [card('until its first turn was over', duration(call.first_turn_ns)), card('turns', call.turns), card('past its slice', call.switches), card('waited for records, or yielded', call.waits), card('waited for records that were not in memory', call.cold_waits ? `${call.cold_waits} times` : 0), card('calls of other extensions', call.nested_calls ? `${call.nested_calls}, ${duration(call.nested_cpu_ns)} CPU` : 0),
-        card('records read', count(call.reads)), card('begun anew', call.retries)] : [])),
+      ...(call ? [card('until its first turn began', duration(call.queue_ns)), card('until its first turn was over', duration(call.first_turn_ns)), card('turns', call.turns), ...pauses, card('calls of other extensions', call.nested_calls ? `${call.nested_calls}, ${duration(call.nested_cpu_ns)} CPU` : 0),
+        card('records read', count(call.reads)), card('begun anew', call.retries ? `${call.retries} times, ${duration(call.pauses.vain_ns)} in vain` : 0)] : [])),
     table('turns', `Whose calls had turns on that worker meanwhile, and whose requests were answered; known for ${duration(row.known_ns)} of it`, [
       ['tenant', 'Tenant', (one) => one.tenant === null ? 'others' : tenantLink(one.tenant)], ['turns', 'Turns', (one) => count(one.turns), true],
       ['cpu_ns', 'CPU', (one) => duration(one.cpu_ns), true], ['requests', 'Requests answered', (one) => count(one.requests), true],

@@ -21,6 +21,7 @@ use crate::begin_error::BeginError;
 use crate::clock::{TickLength, ticks};
 use crate::invocation::nested_calls::{EndedNestedCall, RequestedCall};
 use crate::invocation::{InvocationHandle, InvocationStage, InvocationState};
+use crate::pause_sums::PauseKind;
 
 /// CPU time below which a caller's budget counts as used up: a callee's is counted in whole microseconds.
 const BUDGET_REST_NS: u64 = 1_000;
@@ -100,7 +101,9 @@ impl Engine {
             Ok(mut callee) => {
                 callee.set_called(depth, notes, log_call);
                 (calls.begun, calls.begun_ticks) = (calls.begun.saturating_add(1), ticks());
-                calls.callee = Some(callee);
+                // SAFETY: held alone.
+                body.hand_pause_to(unsafe { callee.0.as_mut() });
+                body.calls.get_or_insert_default().callee = Some(callee);
             }
             Err(error) => {
                 let is_large = matches!(error, BeginError::TooLarge { .. });
@@ -124,6 +127,8 @@ impl Engine {
         body.shown.raise(ended.shown.get());
         body.reads += ended.reads;
         body.read_bytes += ended.read_bytes;
+        body.take_waits_of(ended);
+        body.pause_for(PauseKind::Call, self.meter.ticks);
         body.log_call = if body.log_call == 0 { ended.log_call } else { body.log_call };
         if let Some(refs) = ended.refs.as_ref().filter(|_| IS_OBSERVED) {
             // As of a client's call: the time that it did not compute it waited, with its caller.
@@ -136,6 +141,7 @@ impl Engine {
             // SAFETY: as above.
             unsafe { callee.0.as_mut() }.stage = InvocationStage::Ended(InvocationOutcome::Failed);
             self.finish(participant, callee);
+            body.pause_for(PauseKind::Retry, self.meter.ticks);
             return begin_anew(body);
         }
         let cause = if let PollOutcome::Killed(cause) = polled { Some(cause) } else { None };

@@ -28,6 +28,7 @@ mod sandbox_limits;
 mod sandboxed;
 mod toolbox;
 mod transactions;
+mod waits;
 mod walks;
 
 use std::path::PathBuf;

@@ -39,7 +39,8 @@ pub(super) fn ended_call(
     let invocation = &task.invocation;
     let (view, extension) = (invocation.view()?, invocation.extension()?);
     let trace = invocation.trace();
-    let InvocationTrace { polls, switches, reads, read_bytes, since_first_poll_ns, .. } = trace;
+    let InvocationTrace { polls, switches, reads, read_bytes, since_begun_ns, since_first_poll_ns, .. } = trace;
+    let total_ns = now_ns.saturating_sub(task.received_ns());
     let did = SlowCall {
         extension: extension.name.to_string(),
         version: extension.version,
@@ -59,7 +60,9 @@ pub(super) fn ended_call(
         retries: invocation.transactions().map_or(0, |counts| counts.retries),
         nested_calls: trace.nested_calls,
         nested_cpu_ns: trace.nested_cpu_ns,
-        first_turn_ns: now_ns.saturating_sub(task.received_ns()).saturating_sub(since_first_poll_ns),
+        queue_ns: total_ns.saturating_sub(since_begun_ns),
+        first_turn_ns: total_ns.saturating_sub(since_first_poll_ns),
+        pauses: trace.pauses,
         arguments: if may_be_slow { invocation.kept_arguments() } else { Vec::new() },
     };
     Some(EndedCall {

@@ -177,6 +177,10 @@ impl InvocationScheduler {
             }
         }
         self.take_back_cold(context.clock.now_ns);
+        if context.participant.shown().has_lock_waits() {
+            // They were those of requests before, which are not told of it.
+            context.participant.shown().take_lock_waits();
+        }
         // A part of the answers is worth sending alone, if it is not too small: their callers go on meanwhile.
         let enough = (self.live / 4).max(BURST);
         while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.finished.len() < enough {

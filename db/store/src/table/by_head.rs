@@ -42,7 +42,7 @@ impl RecordTable {
     pub fn head(&self, guard: &EpochGuard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordHead> {
         self.check(guard.epochs());
         if self.commit_mask.any() {
-            self.wait_for_commit(hash);
+            self.wait_for_commit(hash, guard.shown());
         }
         // SAFETY: protected by the guard; the record is not kept.
         let head = unsafe { self.find_live(hash, key, now_ms) }.map(|record| RecordHead::of(&record));

@@ -2,6 +2,7 @@
 //! makes readers wait meanwhile. The steps over several tables, and their order, are in `store::transactions`.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use sandstorm_log::LogPermit;
 
@@ -9,9 +10,10 @@ use super::buckets::{BUCKET_BYTES, SpareBuckets, stripe_of};
 use super::locked_stripe::{FoundRecord, LockedStripe, UnpublishedRecord, record_charge};
 use super::{ExclusiveStripes, RecordTable, StripeSet};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, STRIPES};
+use crate::lock_waits::note_commit_wait;
 use crate::transactions::change::KeyChange;
 use crate::transactions::protocol;
-use crate::{EpochGuard, Participant, StoreError};
+use crate::{EpochGuard, Participant, ShownPosition, StoreError};
 
 /// While this lives, readers of keys in these stripes wait for their locks.
 pub(crate) struct CommitAnnouncement<'t> {
@@ -86,9 +88,13 @@ impl RecordTable {
     /// this call only.
     #[cold]
     #[inline(never)]
-    pub(super) fn wait_for_commit(&self, hash: u64) {
+    pub(super) fn wait_for_commit(&self, hash: u64, shown: &ShownPosition) {
         let stripe = stripe_of(hash);
-        self.commit_mask.wait(stripe, &self.stripes[stripe].state);
+        if self.commit_mask.has(stripe) {
+            let begun = Instant::now();
+            self.commit_mask.wait(stripe, &self.stripes[stripe].state);
+            note_commit_wait(shown, begun);
+        }
     }
 
     /// Makes readers of some stripes wait, whose locks the caller holds.

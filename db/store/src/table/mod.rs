@@ -81,6 +81,7 @@ pub use self::update::{ExclusiveStripes, RecordUpdate, StripeSet, UpdateValue};
 pub use self::zeroed_pages::bucket_array_bytes;
 use super::backed::TableBackend;
 use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
+use super::lock_waits::lock_noted;
 use super::record::RecordRef;
 use super::slots::SlotOwnership;
 use super::spill::TableSpill;
@@ -218,7 +219,7 @@ impl RecordTable {
         shown: &ShownPosition,
     ) -> Option<RecordRef<'a>> {
         if self.commit_mask.any() {
-            self.wait_for_commit(hash);
+            self.wait_for_commit(hash, shown);
         }
         // SAFETY: the caller's promise.
         let record: Option<RecordRef<'a>> = unsafe { self.find_live(hash, key, now_ms) };
@@ -531,7 +532,7 @@ impl RecordTable {
 
     fn lock_stripe<'t>(&'t self, participant: &'t Participant, index: usize) -> LockedStripe<'t> {
         let stripe = &self.stripes[index % STRIPES];
-        self.locked(participant, index % STRIPES, stripe.state.lock())
+        self.locked(participant, index % STRIPES, lock_noted(&stripe.state, participant.shown()))
     }
 
     fn try_lock_stripe<'t>(&'t self, participant: &'t Participant, index: usize) -> Option<LockedStripe<'t>> {
@@ -545,8 +546,7 @@ impl RecordTable {
         index: usize,
         state: MutexGuard<'t, StripeState>,
     ) -> LockedStripe<'t> {
-        let guard = participant.guard();
-        self.check(guard.epochs());
+        self.check(participant.guard().epochs());
         // SAFETY: the participant came online above and stays so for 't: its quiescent points take `&mut`. Loaded under
         // the lock, so that a write never goes to an array from which this stripe has already been moved.
         let buckets = unsafe { self.current() };

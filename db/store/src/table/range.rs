@@ -162,7 +162,7 @@ impl RecordTable {
             // SAFETY: protected by the pin (caller).
             unsafe {
                 self.visit_prefetched(batch, |hash, key| {
-                    if let Some(record) = self.find_settled(hash, key) {
+                    if let Some(record) = self.find_settled(hash, key, shown) {
                         met = Some(record.key());
                         if !record.is_expired(now_ms) {
                             left -= 1;
@@ -257,9 +257,9 @@ impl RecordTable {
     ///
     /// # Safety
     /// As for [`RecordTable::get_pinned`].
-    unsafe fn find_settled<'a>(&self, hash: u64, key: &[u8]) -> Option<RecordRef<'a>> {
+    unsafe fn find_settled<'a>(&self, hash: u64, key: &[u8], shown: &ShownPosition) -> Option<RecordRef<'a>> {
         if self.commit_mask.any() {
-            self.wait_for_commit(hash);
+            self.wait_for_commit(hash, shown);
         }
         // SAFETY: the caller's promise.
         unsafe { self.find_any(hash, key) }

@@ -18,6 +18,7 @@ use super::record_head::{RecordHead, live_record};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, RETAINED_VALUE_BYTES, RETAINED_VALUE_PER_KEY, STRIPES,
 };
+use crate::lock_waits::lock_noted;
 use crate::record::{VALUE_PARTS, ValueSource, parts_len};
 use crate::{Participant, RecordMarks, RecordRef, StoreCondition, StoreError, WriteOptions};
 
@@ -283,7 +284,7 @@ impl RecordTable {
     #[must_use = "writers are held off only as long as this lives"]
     #[inline]
     pub fn exclusive<'t>(&'t self, participant: &'t Participant, stripes: StripeSet) -> ExclusiveStripes<'t> {
-        let growth = (stripes == StripeSet::ALL).then(|| self.growth.lock());
+        let growth = (stripes == StripeSet::ALL).then(|| lock_noted(&self.growth, participant.shown()));
         let chosen = (0..STRIPES).filter(|stripe| stripes.contains(*stripe));
         participant.shown().begin_holding();
         let grouped = |stripe| LockedStripe { is_grouped: true, ..self.lock_stripe(participant, stripe) };

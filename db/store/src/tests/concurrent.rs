@@ -1,9 +1,11 @@
 //! Several threads: each value that a reader sees is whole, never goes back, and is never missing while it is there.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::*;
-use crate::{StoreCondition, StoreError};
+use crate::{LockWaits, StoreCondition, StoreError, StripeSet};
 
 /// A value that shows when it is torn or of another record: key, number, length-dependent filling, checksum.
 fn sealed(key: u64, number: u64) -> Vec<u8> {
@@ -238,4 +240,31 @@ fn readers_of_a_cache_that_evicts_and_is_cleared_see_whole_records() {
         }
     });
     assert!(table.stats().bytes <= 40_000 && table.stats().evictions > 0 || cfg!(miri), "{:?}", table.stats());
+}
+
+#[test]
+fn a_read_that_waits_for_a_commit_notes_so() {
+    let (epochs, table) = open_table();
+    let reader = epochs.register();
+    put(&table, &reader, b"k", b"v");
+    assert_eq!(get(&table, &reader, b"k").as_deref(), Some(&b"v"[..]));
+    assert!(!reader.shown().has_lock_waits(), "nobody was in the way");
+    // This thread may come so late that the commit is over: then they meet once more.
+    let noted = (0..1_000).find_map(|_| {
+        let announced = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let writer = epochs.register();
+                let _locked = table.exclusive(&writer, StripeSet::ALL);
+                let _announcement = table.announce(StripeSet::ALL);
+                announced.wait();
+                std::thread::sleep(Duration::from_millis(2));
+            });
+            announced.wait();
+            assert_eq!(get(&table, &reader, b"k").as_deref(), Some(&b"v"[..]));
+        });
+        Some(reader.shown().take_lock_waits()).filter(|waits| *waits != LockWaits::default())
+    });
+    let waits = noted.expect("it has waited");
+    assert!(waits.commits == 1 && waits.commits_ns > 0 && waits.locks == 0, "{waits:?}");
 }

@@ -208,7 +208,7 @@ fn keys_with_the_same_beginning_have_digests_of_their_own() {
 
 /// A slow request of a tenant, about a key.
 fn slow_request(id: u64, turns: Vec<sandstorm_accounts::TurnShare>) -> sandstorm_accounts::SlowRequest {
-    use sandstorm_accounts::{RequestSubject, RequestWaits, SlowCall, SlowRequest};
+    use sandstorm_accounts::{CallPauses, RequestSubject, RequestWaits, SlowCall, SlowRequest, WaitSum};
     SlowRequest {
         id,
         at_ms: 10 * id,
@@ -222,6 +222,8 @@ fn slow_request(id: u64, turns: Vec<sandstorm_accounts::TurnShare>) -> sandstorm
         call: Some(SlowCall {
             polls: 5,
             switches: 3,
+            queue_ns: 400,
+            pauses: CallPauses { switched: WaitSum::new(3, 700), vain_ns: 9, ..CallPauses::default() },
             outcome: "ok",
             arguments: b"pin\0".to_vec(),
             ..SlowCall::default()
@@ -258,6 +260,12 @@ fn slow_requests_are_explained_to_their_tenant_without_the_names_of_others() {
     let (_, shown) = get(operator, "/v1/slow/7");
     assert_eq!((&shown["key"], &shown["key_bytes"], &shown["call"]["waits"]), (&Value::Null, &json!(6), &json!(1)));
     assert_eq!((&shown["waits"]["log_ns"], &shown["call"]["arguments"]), (&json!(2_000_000), &json!("pin\\x00")));
+    let (call, none) = (&shown["call"], json!({"count": 0, "ns": 0}));
+    assert_eq!((&call["queue_ns"], &call["pauses"]["vain_ns"]), (&json!(400), &json!(9)));
+    assert_eq!(call["pauses"]["switched"], json!({"count": 3, "ns": 700}));
+    for kind in ["reads", "yields", "cold", "calls", "retries", "locks", "commits"] {
+        assert_eq!(call["pauses"][kind], none, "{kind}");
+    }
     let turns = |shown: &Value| {
         let share = |share: &Value| (share["tenant"].as_str().map(str::to_owned), share["cpu_ns"].as_u64().unwrap());
         shown["turns"].as_array().unwrap().iter().map(share).collect::<Vec<_>>()

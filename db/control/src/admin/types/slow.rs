@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use sandstorm_accounts::RequestWaits;
+use sandstorm_accounts::{CallPauses, RequestWaits, WaitSum};
 use serde::{Deserialize, Serialize};
 
 /// `GET /v1/slow`.
@@ -107,7 +107,7 @@ pub struct SlowCallResponse {
     pub turns: u32,
     /// Those of them that ended because it computed past its slice.
     pub switches: u32,
-    /// Those of them that ended because it waited for records, or yielded.
+    /// The others but the last: it waited for something, or yielded. `pauses` has them by why.
     pub waits: u32,
     /// How often it waited for records that were not in memory: they were on the disk, or behind their table.
     #[serde(default)]
@@ -127,12 +127,75 @@ pub struct SlowCallResponse {
     /// Their CPU time, which is part of its own.
     #[serde(default)]
     pub nested_cpu_ns: u64,
+    /// From its arrival until its first turn began.
+    #[serde(default)]
+    pub queue_ns: u64,
     /// From its arrival until its first turn was over.
     pub first_turn_ns: u64,
+    /// What it waited for between its turns, and within them.
+    #[serde(default)]
+    pub pauses: CallPausesResponse,
     /// The first bytes of its arguments, as ASCII with escapes, if its manifest asks for that; for its tenant and the
     /// operator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arguments: String,
+}
+
+/// How often something was waited for, and for how long together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitSumResponse {
+    /// How often.
+    pub count: u32,
+    /// For how long.
+    pub ns: u64,
+}
+
+impl From<WaitSum> for WaitSumResponse {
+    fn from(WaitSum { count, ns }: WaitSum) -> WaitSumResponse {
+        WaitSumResponse { count, ns }
+    }
+}
+
+/// What a call waited for. The first six are from the end of a turn to the beginning of the next one, by why that turn
+/// ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallPausesResponse {
+    /// It had computed past its slice.
+    pub switched: WaitSumResponse,
+    /// Records that it reads came from memory, or others had their turn between two parts of a range.
+    pub reads: WaitSumResponse,
+    /// It yielded by itself.
+    pub yields: WaitSumResponse,
+    /// Records were not in memory; what of it the disk and the backing took is in `waits` of the request.
+    pub cold: WaitSumResponse,
+    /// A call of another extension was to begin, or had ended.
+    pub calls: WaitSumResponse,
+    /// It was to begin anew: others wrote what its transaction had read.
+    pub retries: WaitSumResponse,
+    /// Within its turns, for locks that others had.
+    pub locks: WaitSumResponse,
+    /// Within its turns, for commits of others to be complete.
+    pub commits: WaitSumResponse,
+    /// From the beginning of its first turn until it began anew for the last time, turns and waits together.
+    pub vain_ns: u64,
+}
+
+impl From<CallPauses> for CallPausesResponse {
+    fn from(pauses: CallPauses) -> CallPausesResponse {
+        let CallPauses { switched, reads, yields, cold, calls, retries, locks, commits, vain_ns } = pauses;
+        CallPausesResponse {
+            switched: switched.into(),
+            reads: reads.into(),
+            yields: yields.into(),
+            cold: cold.into(),
+            calls: calls.into(),
+            retries: retries.into(),
+            locks: locks.into(),
+            commits: commits.into(),
+            vain_ns,
+        }
+    }
 }
 
 /// What a worker did for a tenant: the turns of its calls, and its requests.
