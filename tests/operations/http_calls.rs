@@ -6,9 +6,10 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{data_plane, get_args, load, tenant};
+use crate::common::{data_plane, eventually, get_args, load, tenant};
 use sandstorm_control::admin::{AdminServer, ArtifactBuilder, ArtifactSources, ControlState, OperatorCredentials};
 use sandstorm_instance::DataPlane;
+use sandstorm_metrics::histogram::RequestClass;
 use serde_json::Value;
 
 const OPERATOR: &str = "the operator's token of this test";
@@ -123,6 +124,30 @@ fn calls_over_http_reply_and_fail_by_name() {
     assert_eq!(server.call("nothing", &[], b"").json()["old_code"], serde_json::Value::Null);
     // The operator may call for a tenant.
     assert_eq!(server.call_as(OPERATOR, "/v1/call/shop/get", &[], &get_args(b"k")).body, b"value");
+}
+
+#[test]
+fn the_sending_of_calls_over_http_is_counted_for_their_tenant_and_their_extension() {
+    let server = HttpServer::start(&["get", "put"]);
+    assert_eq!(server.call("put", &[], &put_args(b"k", b"value")).status, 200);
+    for _ in 0..3 {
+        assert_eq!(server.call("get", &[], &get_args(b"k")).status, 200);
+    }
+    // An error of the extension's own is an answer; what did not run has none, and that of a repeat left before.
+    assert_eq!(server.call("get", &[], &get_args(b"nothing")).status, 404);
+    assert_eq!(server.call("nothing", &[], b"").status, 404);
+    for _ in 0..2 {
+        assert_eq!(server.call("get", &["idempotency-key: 7"], &get_args(b"k")).status, 200);
+    }
+    let snapshot = server.plane.directory.snapshot();
+    let view = snapshot.by_name("shop").expect("the tenant");
+    let of_tenant = || view.tenant.usage.latencies()[RequestClass::Call as usize].clone();
+    let of_gets = || view.extension("get").expect("it is loaded").latency.read();
+    assert!(eventually(|| of_tenant().sending.count() >= 6 && of_gets().sending.count() >= 5));
+    let (all, gets) = (of_tenant(), of_gets());
+    assert_eq!((all.total.count(), all.sending.count()), (6, 6), "each once");
+    assert_eq!((gets.total.count(), gets.sending.count()), (5, 5));
+    assert!(all.sending.sum_ns > gets.sending.sum_ns && gets.sending.quantile_ns(500_000) > 0, "{all:?}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::tenant_log::TenantLog;
 use crate::limits::{CHANGES, HTTP_CALLS, RECENT_HOME_MOVES, RECENT_KILLS, REQUESTS_BURST_NS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use sandstorm_metrics as metrics;
-use sandstorm_metrics::histogram::ClassLatencies;
+use sandstorm_metrics::histogram::{ClassLatencies, ReplySending, RequestClass};
 use sandstorm_metrics::latency::LatencyByClass;
 use sandstorm_metrics::{MetricReading, TenantCounters};
 
@@ -88,6 +88,8 @@ pub struct TenantUsage {
     home_moves: RecentEntries<HomeMoveRecord, RECENT_HOME_MOVES>,
     changes: RateLimiter,
     http_calls: RateLimiter,
+    /// The sending of replies to its calls over HTTP.
+    pub http_sending: ReplySending,
     /// The times of the pushes of the last hour, in milliseconds since the Unix epoch.
     pushes: Mutex<VecDeque<u64>>,
 }
@@ -162,6 +164,7 @@ impl TenantUsage {
             over_rate: AtomicU64::new(0),
             changes: RateLimiter::default(),
             http_calls: RateLimiter::default(),
+            http_sending: ReplySending::default(),
             pushes: Mutex::default(),
         }
     }
@@ -211,6 +214,7 @@ impl TenantUsage {
     pub fn latencies(&self) -> LatencyByClass {
         let mut counts = LatencyByClass::default();
         self.workers.iter().for_each(|worker| worker.latency.read_into(&mut counts));
+        self.http_sending.read_into(&mut counts[RequestClass::Call as usize]);
         counts
     }
 

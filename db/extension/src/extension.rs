@@ -13,7 +13,7 @@ use crate::limits::{
     ARENA_BYTES, CALLS_BURST_NS, COUNTER_STRIPES, LIBRARY_TRUST_STEP, REPLY_BYTES, SLICE_US, TOTAL_US,
 };
 use sandstorm_metrics::cause_index;
-use sandstorm_metrics::histogram::{LatencyCounts, RequestLatency};
+use sandstorm_metrics::histogram::{LatencyCounts, ReplySending, RequestLatency};
 use sandstorm_metrics::limits::MAX_WORKERS;
 
 /// The resources that one invocation may use.
@@ -144,11 +144,16 @@ impl CallMemory {
 
 /// The latency of an extension's calls, worker by worker.
 #[derive(Debug)]
-pub struct CallLatency(Box<[OnceLock<Box<RequestLatency>>; MAX_WORKERS]>);
+pub struct CallLatency {
+    workers: Box<[OnceLock<Box<RequestLatency>>; MAX_WORKERS]>,
+    /// The sending of replies over HTTP.
+    pub http_sending: ReplySending,
+}
 
 impl Default for CallLatency {
     fn default() -> CallLatency {
-        CallLatency(Box::new([const { OnceLock::new() }; MAX_WORKERS]))
+        let workers = Box::new([const { OnceLock::new() }; MAX_WORKERS]);
+        CallLatency { workers, http_sending: ReplySending::default() }
     }
 }
 
@@ -156,14 +161,14 @@ impl CallLatency {
     /// Counts a call that ended at a worker, for that worker alone: its CPU time, and the rest of its time.
     #[inline]
     pub fn record(&self, worker: usize, waiting_ns: u64, cpu_ns: u64) {
-        if let Some(latency) = self.0.get(worker) {
+        if let Some(latency) = self.workers.get(worker) {
             latency.get_or_init(Box::default).record(waiting_ns, cpu_ns, 1);
         }
     }
 
     /// Counts that the replies of `count` of these calls were sent for so long, for that worker alone.
     pub fn record_sending(&self, worker: usize, sending_ns: u64, count: u64) {
-        if let Some(latency) = self.0.get(worker) {
+        if let Some(latency) = self.workers.get(worker) {
             latency.get_or_init(Box::default).record_sending(sending_ns, count);
         }
     }
@@ -171,7 +176,8 @@ impl CallLatency {
     /// The calls at all workers.
     pub fn read(&self) -> LatencyCounts {
         let mut counts = LatencyCounts::default();
-        self.0.iter().filter_map(OnceLock::get).for_each(|latency| latency.read_into(&mut counts));
+        self.workers.iter().filter_map(OnceLock::get).for_each(|latency| latency.read_into(&mut counts));
+        self.http_sending.read_into(&mut counts);
         counts
     }
 }

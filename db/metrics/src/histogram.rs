@@ -211,6 +211,24 @@ impl RequestLatency {
     }
 }
 
+/// How long replies were sent that no worker sends: those of calls over HTTP, which the control thread alone counts.
+#[derive(Debug, Default)]
+pub struct ReplySending(OnceLock<Box<DurationHistogram>>);
+
+impl ReplySending {
+    /// Counts a reply; only for the control thread.
+    pub fn record(&self, sending_ns: u64) {
+        self.0.get_or_init(Box::default).record(sending_ns, 1);
+    }
+
+    /// Adds what was counted so far to `counts`.
+    pub fn read_into(&self, counts: &mut LatencyCounts) {
+        if let Some(sending) = self.0.get() {
+            sending.read_into(&mut counts.sending);
+        }
+    }
+}
+
 /// A reading of latencies, added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatencyCounts {
@@ -286,7 +304,7 @@ pub const LATENCY_METRICS: &[MetricSpec] = &[
         kind: MetricKind::Summary,
         label: Some(("class", REQUEST_CLASSES)),
         meaning: "Time from an answer's being ready until it is with the kernel or the device, of one turn in 16 that \
-                  answers. It is the end of what a request takes; for calls it comes after.",
+                  answers, and of each call over HTTP. It is the end of what a request takes; for calls it comes after.",
     },
 ];
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::ControlState;
+use super::answer_connection::AnswerConnection;
 use super::body::RawBody;
 use super::caller::RequestCaller;
 use super::error::ApiError;
@@ -82,9 +83,10 @@ pub(super) async fn call(
     Path(path): Path<(String, String)>,
     Query(query): Query<CallQuery>,
     headers: HeaderMap,
+    connection: AnswerConnection,
     RawBody(body): RawBody,
 ) -> Response {
-    let called = call_extension(&control, &caller, path, &query, &headers, body).await;
+    let called = call_extension(&control, &caller, path, &query, &headers, (body, &connection)).await;
     let mut response = called.unwrap_or_else(IntoResponse::into_response);
     if let Ok(start) = HeaderValue::from_str(control.pending_calls.start()) {
         response.headers_mut().insert(START, start);
@@ -98,7 +100,7 @@ async fn call_extension(
     (tenant, name): (String, String),
     query: &CallQuery,
     headers: &HeaderMap,
-    body: Bytes,
+    (body, connection): (Bytes, &AnswerConnection),
 ) -> Result<Response, ApiError> {
     let view = caller.reach(control, &tenant)?;
     let (key, timeout, subject) = (idempotency_key(headers)?, timeout(headers)?, call_subject(headers)?);
@@ -133,7 +135,12 @@ async fn call_extension(
         Err(_elapsed) => return Ok(not_in_time(timeout)),
     };
     let mut response = match outcome.as_deref() {
-        Some(CallOutcome::Ended(result)) => answer(result, typed.as_ref(), query.cost),
+        Some(CallOutcome::Ended(result)) => {
+            if let Some(ended) = result.ended.as_ref().filter(|_| !is_repeat) {
+                connection.count_sending(Arc::clone(&view), ended.clone());
+            }
+            answer(result, typed.as_ref(), query.cost)
+        }
         Some(CallOutcome::NotDurable) => uncertain(
             "not_durable",
             "it was run, but its disk has failed or takes too long: a crash may take it back",

@@ -10,6 +10,7 @@
 
 mod access;
 mod access_tokens;
+mod answer_connection;
 mod artifact_builder;
 mod artifact_store;
 mod authentication;

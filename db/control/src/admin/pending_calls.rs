@@ -285,11 +285,15 @@ async fn follow(
 ) {
     let outcome = match ended.await {
         Err(_) => CallOutcome::Unknown,
-        Ok(result) => loop {
+        Ok(mut result) => loop {
             match caller.is_on_disk(result.shown) {
                 Some(true) => break CallOutcome::Ended(result),
                 Some(false) => break CallOutcome::NotDurable,
                 None => tokio::time::sleep(DURABLE_LOOK).await,
+            }
+            // Its answer is ready only now: the wait for the log is not its sending.
+            if let Some(ended) = &mut result.ended {
+                ended.at = Instant::now();
             }
         },
     };

@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::sent_note::SentNote;
 use super::tls_stream::HandshakeFailure;
 use crate::limits::{
     FAILURE_DELAY, FAILURE_DELAY_MAX, FAILURES_FORGOTTEN, FAILURES_REMEMBERED, FAILURES_WITHOUT_DELAY,
@@ -76,6 +77,8 @@ struct TrackedConnection {
     /// Whether it has been evicted.
     shed: AtomicBool,
     state: Mutex<EvictionState>,
+    /// What is to be done when the answer under way has left.
+    sent: SentNote,
 }
 
 #[derive(Debug, Default)]
@@ -175,7 +178,8 @@ impl ConnectionLimiter {
         if let Some(address) = address {
             *state.remote.entry(address).or_default() += 1;
         }
-        let seat = Arc::new(TrackedConnection { address, shed: AtomicBool::new(false), state: Mutex::default() });
+        let (shed, sent) = (AtomicBool::new(false), SentNote::default());
+        let seat = Arc::new(TrackedConnection { address, shed, state: Mutex::default(), sent });
         state.wait(&seat);
         Some(ConnectionPermit(PermitHandle { limiter: self.clone(), seat }))
     }
@@ -286,6 +290,11 @@ impl LimiterState {
 }
 
 impl PermitHandle {
+    /// Has `then` called once the answer to the request under way is with the kernel.
+    pub(crate) fn when_sent(&self, then: impl FnOnce() + Send + 'static) {
+        self.seat.sent.set(then);
+    }
+
     /// Marks the connection as safe while a request with a good token is worked on, until its answer begins. Operators'
     /// connections always become safe; tenants' only while some slots stay evictable.
     pub(crate) fn serve(&self, operator: bool) {
@@ -323,6 +332,16 @@ impl ConnectionPermit {
         }
         state.wait(seat);
         limiter.room.notify_one();
+    }
+
+    /// Notes that bytes were written.
+    pub(crate) fn note_written(&self) {
+        self.0.seat.sent.note_written();
+    }
+
+    /// Notes that all that was written is with the kernel.
+    pub(crate) fn note_flushed(&self) {
+        self.0.seat.sent.note_flushed();
     }
 
     /// Ready once the connection has been evicted.

@@ -250,13 +250,20 @@ impl AsyncWrite for HttpConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.answer(bytes);
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        if matches!(polled, Poll::Ready(Ok(1..))) {
+            self.place.note_written();
+        }
         self.written(cx, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.stream).poll_flush(cx) {
             Poll::Pending => self.overdue(cx).map(Err),
-            ready => ready,
+            Poll::Ready(Ok(())) => {
+                self.place.note_flushed();
+                Poll::Ready(Ok(()))
+            }
+            failed => failed,
         }
     }
 

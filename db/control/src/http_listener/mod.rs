@@ -8,6 +8,7 @@ mod certificate_watcher;
 mod connection_limit;
 mod early_response;
 mod listener;
+mod sent_note;
 mod tls_stream;
 
 pub use certificate::ServerCertificate;

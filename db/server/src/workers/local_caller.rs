@@ -137,7 +137,8 @@ fn begin_local_call(executor: &mut RequestExecutor, shared: &SharedWorkerState, 
     let refuse = |status: RpcStatus, text: &str| {
         count(&context.counters.responses, status as usize);
         let value = text.as_bytes().to_vec();
-        shared.local_calls.finish(number, LocalCallResult { status, number: 0, value, shown: 0, cost: None });
+        let refused = LocalCallResult { status, number: 0, value, shown: 0, cost: None, ended: None };
+        shared.local_calls.finish(number, refused);
     };
     let Some(view) = context.snapshot.tenant(tenant) else {
         return refuse(RpcStatus::UnknownTenant, "the tenant was deleted; this was not run");

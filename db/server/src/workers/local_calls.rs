@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use sandstorm_extension::LoadedExtension;
 use sandstorm_net::rpc::{CallCost, RpcStatus};
 
 use super::connections::connection::ClientConnection;
@@ -45,7 +47,26 @@ pub struct LocalCallResult {
     pub shown: u64,
     /// What it cost; `None`: it did not run.
     pub cost: Option<CallCost>,
+    /// What ran, and until when; `None`: it did not run.
+    pub ended: Option<LocalCallEnd>,
 }
+
+/// The end of a call.
+#[derive(Clone, Debug)]
+pub struct LocalCallEnd {
+    /// When it ended.
+    pub at: Instant,
+    /// The version that ran.
+    pub extension: Arc<LoadedExtension>,
+}
+
+impl PartialEq for LocalCallEnd {
+    fn eq(&self, other: &LocalCallEnd) -> bool {
+        self.at == other.at && Arc::ptr_eq(&self.extension, &other.extension)
+    }
+}
+
+impl Eq for LocalCallEnd {}
 
 /// The calls of all workers: those that wait for a worker, and what takes the results of those that run.
 #[derive(Default)]
@@ -123,7 +144,7 @@ mod tests {
     use super::*;
 
     fn result(value: &[u8]) -> LocalCallResult {
-        LocalCallResult { status: RpcStatus::Ok, number: 1, value: value.to_vec(), shown: 0, cost: None }
+        LocalCallResult { status: RpcStatus::Ok, number: 1, value: value.to_vec(), shown: 0, cost: None, ended: None }
     }
 
     #[test]

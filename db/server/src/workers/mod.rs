@@ -70,6 +70,6 @@ mod worker;
 
 pub use listener_config::{ListenerConfig, PortAddress};
 pub use local_caller::LocalCaller;
-pub use local_calls::{LocalCall, LocalCallDone, LocalCallResult};
+pub use local_calls::{LocalCall, LocalCallDone, LocalCallEnd, LocalCallResult};
 pub use options::{NetworkOptions, WorkerOptions, WorkerStartError};
 pub use start::Workers;

@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use sandstorm_api::abi;
@@ -18,7 +19,7 @@ use super::connections::worker_connections::WorkerConnections;
 use super::context::{WorkerContext, count};
 use super::executor::RequestExecutor;
 use super::latency_ledger::{IS_OBSERVED, ReadyCall};
-use super::local_calls::LocalCallResult;
+use super::local_calls::{LocalCallEnd, LocalCallResult};
 use super::port::WorkerPortState;
 use super::tasks::{FinishedTask, InvocationTask, ReplyTarget};
 
@@ -69,8 +70,11 @@ pub(super) fn send_replies(executor: &mut RequestExecutor, mut connections: Opti
             }
             ReplyTarget::Local { call } => {
                 let InvocationResult { status, number, value, cost: _ } = result;
-                let cost = call_cost(&ended.task, ended_ns);
-                let result = LocalCallResult { status, number, value: value.to_vec(), shown, cost: Some(cost) };
+                let (cost, value) = (Some(call_cost(&ended.task, ended_ns)), value.to_vec());
+                let at = shared.epoch + Duration::from_nanos(ended_ns);
+                let ran = ended.task.invocation.extension();
+                let end = ran.map(|ran| LocalCallEnd { at, extension: Arc::clone(ran) });
+                let result = LocalCallResult { status, number, value, shown, cost, ended: end };
                 shared.local_calls.finish(call, result);
             }
         }

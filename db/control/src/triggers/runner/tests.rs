@@ -85,7 +85,7 @@ impl World {
                     }
                 }
                 let value = b"as it was told".to_vec();
-                (call.done)(LocalCallResult { status, number: 1, value, shown: 0, cost: None });
+                (call.done)(LocalCallResult { status, number: 1, value, shown: 0, cost: None, ended: None });
             }
         };
         let directory = Arc::clone(&self.directory);

@@ -25,7 +25,7 @@ fn take(open: &OpenCalls, of: usize) -> LocalCall {
 }
 
 fn end(call: LocalCall, status: RpcStatus) {
-    (call.done)(LocalCallResult { status, number: 1, value: b"late".to_vec(), shown: 0, cost: None });
+    (call.done)(LocalCallResult { status, number: 1, value: b"late".to_vec(), shown: 0, cost: None, ended: None });
 }
 
 fn put(world: &World, key: &[u8]) {
