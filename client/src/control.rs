@@ -7,10 +7,10 @@
 
 mod access;
 mod async_control;
+mod call_reports;
 mod catalogue;
 mod cluster;
 mod error;
-mod kill_report;
 mod logs;
 mod secrets;
 mod triggers;
@@ -19,6 +19,7 @@ mod version_changes;
 mod watches;
 
 pub use async_control::AsyncControl;
+pub use call_reports::{CallLevelReport, CallReport, CallsReport, CodePlaceReport, KillReport};
 pub use catalogue::{EnableForMany, EnableSpec, EnabledOutcome, ShareSpec, SharedExtensionStatus};
 pub use cluster::{
     BalanceReport, BalanceSpec, ClusterMemberStatus, ClusterStatus, CopiesReport, CopyReport, FailOverReport,
@@ -26,7 +27,6 @@ pub use cluster::{
     SlotMoveCount, SlotMoveSpec, SlotMoveStatus, SplitReport, SplitSpec, StoredCopyReport, SuspectedServerReport,
 };
 pub use error::ControlError;
-pub use kill_report::{CodePlaceReport, KillReport};
 pub use sandstorm_net::trust::Trust;
 pub use secrets::SecretStatus;
 pub use types::{

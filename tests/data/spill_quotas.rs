@@ -2,14 +2,20 @@
 //! those of its reads. A client of memcached over UDP, which cannot wait, is told to ask again.
 
 use std::net::UdpSocket;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::spill::{LARGE, fill, server, stats, value};
 use super::spill_clients::{MEMCACHED, REDIS, RawClient, bulk, server_with_ports, set, text_value};
-use crate::common::{Wire, eventually};
+use crate::common::{Wire, eventually, library_with, loaded};
 use sandstorm_catalog::{QuotaChanges, TenantChange};
+use sandstorm_client::control::{CallLevelReport, CallReport, CallsReport, Control, ControlError};
+use sandstorm_control::admin::{AdminServer, ArtifactBuilder, ArtifactSources, ControlState, OperatorCredentials};
+use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{Operation, RpcStatus};
+
+const OPERATOR: &str = "the operator's token of this test";
 
 /// Reads cold records one after the other; returns how long that took.
 fn read_cold(plane: &DataPlane, wire: &mut Wire, numbers: std::ops::Range<u32>) -> Duration {
@@ -113,4 +119,96 @@ fn a_datagram_of_memcached_does_not_wait_and_the_next_one_finds_the_record() {
     assert!(eventually(|| ask("get k4\r\n") == found(4)));
     assert_eq!(ask("get k3\r\n"), "END\r\n");
     assert_eq!(stats(&plane).read_errors, 0);
+}
+
+const WAITS: &str = "#![no_std]
+#![forbid(unsafe_code)]
+use sandstorm_api::prelude::*;
+
+/// The number of a record; behind `>` that of one which the other extension reads.
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    match args {
+        [b'>', number @ ..] => ask(db, number).await,
+        number => load(db, number).await,
+    }
+}
+
+async fn ask(db: Db<'_>, number: &[u8]) -> Result<(), Error> {
+    let reply = db.call(\"inner\", number).await?;
+    db.reply(&reply)
+}
+
+async fn load(db: Db<'_>, number: &[u8]) -> Result<(), Error> {
+    let table = db.table(\"large\")?;
+    let found = db.get(table, number).await?.ok_or(Error::not_found(\"it is gone\"))?;
+    db.reply(found.value())
+}
+";
+
+/// The number of the line of that source that has this text.
+fn line_of(text: &str) -> u32 {
+    WAITS.lines().position(|line| line.contains(text)).expect("a line") as u32 + 1
+}
+
+/// Whether a call waits for the disk in the line of its read, and its caller in that of its call.
+fn is_found(call: &CallReport) -> bool {
+    let at = |level: &CallLevelReport, line| {
+        level.places.iter().any(|place| place.file == "src/lib.rs" && place.line == line)
+    };
+    let [inner, outer] = &call.levels[..] else { return false };
+    let states = (call.state.as_str(), inner.state.as_str(), outer.state.as_str());
+    states == ("disk", "disk", "call") && at(inner, line_of("db.get(")) && at(outer, line_of("db.call("))
+}
+
+#[test]
+fn a_call_that_waits_for_the_disk_is_found_at_its_line_and_then_goes_on() {
+    const CALLS: u32 = 6;
+    let (plane, id, _folder) = server(QuotaChanges::default());
+    fill(&mut Wire::new(&plane, 0, id), 8_000);
+    let library = library_with("waits", "", WAITS);
+    for name in ["inner", "outer"] {
+        // So that none is ended for being under way for long.
+        let budget = BudgetOverride { total_us: Some(10_000_000), ..BudgetOverride::default() };
+        let extension = loaded(name, 1, Arc::clone(&library), budget);
+        plane.directory.put_extension("a", Arc::new(extension)).expect("it is loaded");
+    }
+    // A block a second: the others wait.
+    let quotas = QuotaChanges { cold_bytes_per_s: Some(4_096), ..QuotaChanges::default() };
+    plane.directory.update_tenant("a", &TenantChange { quotas, ..TenantChange::default() }).expect("changed");
+    let none: Result<Arc<dyn ArtifactBuilder>, String> = Err("none in this test".to_owned());
+    let operator = OperatorCredentials::new(OPERATOR, None);
+    let state = ControlState::new(plane.served(), ArtifactSources::from(none), operator, || {});
+    let admin = AdminServer::start("127.0.0.1:0".parse().expect("an address"), state, None).expect("a port");
+    let control = Control::new(&admin.address().to_string(), Some(OPERATOR));
+    assert_eq!(control.calls("a", None, true).expect("an answer"), CallsReport::default(), "none is under way");
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLS)
+            .map(|number| {
+                let plane = &plane;
+                scope.spawn(move || {
+                    let args = [b">", &(100 + number).to_le_bytes()[..]].concat();
+                    let mut wire = Wire::new(plane, number as usize % 2, id);
+                    (number, wire.one(Operation::invoke(b"outer", &args)))
+                })
+            })
+            .collect();
+        let mut shown = CallsReport::default();
+        let is_seen = eventually(|| {
+            shown = control.calls("a", Some("outer"), true).expect("an answer");
+            shown.calls.iter().any(is_found)
+        });
+        assert!(is_seen, "{shown:?}");
+        let one = shown.calls.iter().find(|call| is_found(call)).expect("it is there");
+        assert_eq!((one.extension.as_str(), one.version), ("outer", 1), "the one that was called by the client");
+        assert!(one.age_us >= one.waiting_us && shown.silent_workers.is_empty(), "{shown:?}");
+        let without = control.calls("a", None, false).expect("an answer");
+        assert!(without.calls.iter().flat_map(|call| &call.levels).all(|level| level.places.is_empty()));
+        assert_eq!(control.calls("a", Some("inner"), true).expect("an answer").calls, [], "no client has called it");
+        for caller in callers {
+            let (number, answer) = caller.join().expect("it has an answer");
+            assert_eq!((answer.status, &answer.value), (RpcStatus::Ok, &value(100 + number)), "{}", answer.text());
+        }
+    });
+    let unknown = control.calls("a", Some("nothing"), false);
+    assert!(matches!(unknown, Err(ControlError::NotFound { .. })), "{unknown:?}");
 }

@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use super::{
-    AccessTokenSpec, AccessTokenStatus, BalanceReport, BalanceSpec, BigReport, Budget, ChangePage, ClusterStatus,
-    CreatedAccessToken, CreatedTenant, DeadLetterReport, DeniedToNative, Deploy, EnableForMany, EnableSpec,
-    EnabledOutcome, EventBatch, EventQuery, ExtensionSort, ExtensionSource, ExtensionStatus, ExtensionSummary,
-    FailOverReport, FailOverSpec, FlushReport, FlushSpec, GivenGrant, GrantList, GrantSpec, HeatMapReport,
-    HistoryQuery, HistoryReport, HotReport, HotSpotsReport, KillQuery, KillReport, LatencyReport, LiveFinding,
-    LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus, RecheckSpec,
-    RecordPage, RotatedToken, ScrubReport, SecretStatus, ServerChangeReport, ServerChangeSpec, ServerHealth,
-    ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery, SlowReport,
-    SlowRequestReport, SplitReport, SplitSpec, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec,
+    AccessTokenSpec, AccessTokenStatus, BalanceReport, BalanceSpec, BigReport, Budget, CallsReport, ChangePage,
+    ClusterStatus, CreatedAccessToken, CreatedTenant, DeadLetterReport, DeniedToNative, Deploy, EnableForMany,
+    EnableSpec, EnabledOutcome, EventBatch, EventQuery, ExtensionSort, ExtensionSource, ExtensionStatus,
+    ExtensionSummary, FailOverReport, FailOverSpec, FlushReport, FlushSpec, GivenGrant, GrantList, GrantSpec,
+    HeatMapReport, HistoryQuery, HistoryReport, HotReport, HotSpotsReport, KillQuery, KillReport, LatencyReport,
+    LiveFinding, LogBatch, LogQuery, OperatorTokenStatus, PageCode, ProfileReport, PushOutcome, RebuildStatus,
+    RecheckSpec, RecordPage, RotatedToken, ScrubReport, SecretStatus, ServerChangeReport, ServerChangeSpec,
+    ServerHealth, ServerStats, ShareSpec, SharedExtensionStatus, SlotMoveCount, SlotMoveSpec, SlowPatch, SlowQuery,
+    SlowReport, SlowRequestReport, SplitReport, SplitSpec, TablePatch, TableSpec, TableStatus, TenantPatch, TenantSpec,
     TenantStatus, TopReport, TopRows, TriggerPatch, TriggerReport, TriggerSpec,
 };
 use super::{Control, ControlError};
@@ -193,6 +193,7 @@ methods! {
     enable_for_many(enable: ref EnableForMany) -> EnabledOutcome;
     disable_extension(tenant: ref str, name: ref str) -> ();
     logs(tenant: ref str, query: ref LogQuery) -> LogBatch;
+    calls(tenant: ref str, extension: opt str, with_places: val bool) -> CallsReport;
     triggers(tenant: ref str) -> Vec<TriggerReport>;
     create_trigger(tenant: ref str, spec: ref TriggerSpec) -> TriggerReport;
     trigger(tenant: ref str, name: ref str) -> TriggerReport;
@@ -222,6 +223,7 @@ mod tests {
         let sources = [
             include_str!("../control.rs"),
             include_str!("access.rs"),
+            include_str!("call_reports.rs"),
             include_str!("catalogue.rs"),
             include_str!("logs.rs"),
             include_str!("secrets.rs"),

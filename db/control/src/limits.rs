@@ -266,6 +266,8 @@ pub const LOAD_DRAW_PAUSE: Duration = Duration::from_millis(2);
 pub const BIG_KEYS: usize = 10;
 /// See there.
 pub const BIG_KEYS_MAX: usize = 100;
+/// Time that workers have to tell of calls under way: a turn of theirs takes some milliseconds at most.
+pub const CALLS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Seconds for which a profile is taken if the request gives no number.
 pub const PROFILE_SECONDS: u64 = 10;
 /// The same, at most: what a person waits for.

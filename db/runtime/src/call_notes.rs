@@ -3,6 +3,8 @@
 use sandstorm_accounts::CodePlace;
 use sandstorm_store::AccessedKey;
 
+use super::code_look::CodeLook;
+
 /// What is noted of a call; nothing of most.
 #[derive(Debug, Default)]
 pub(super) struct CallNotes {
@@ -10,6 +12,8 @@ pub(super) struct CallNotes {
     pub(super) watched: Option<(u64, AccessedKey)>,
     /// Where its code was when the server ended it.
     pub(super) places: Vec<CodePlace>,
+    /// Where its code is, in a poll that is made to see that.
+    pub(super) look: Option<Box<CodeLook>>,
 }
 
 impl CallNotes {

@@ -45,7 +45,16 @@ impl InvocationState {
     /// Returns the status of a call that has met a cold record.
     #[cold]
     pub(super) fn cold_status(&self) -> u32 {
+        self.note_look();
         if self.shown.has_cold_failed() { abi::STATUS_NOT_READ } else { abi::STATUS_COLD }
+    }
+
+    /// Notes where the code is that is about to wait, if somebody looks.
+    #[cold]
+    pub(super) fn note_look(&self) {
+        if let Some(look) = &self.notes.look {
+            look.note();
+        }
     }
 
     /// Returns the status of a call that has found nothing: it may have met a cold record.

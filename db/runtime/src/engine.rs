@@ -7,6 +7,7 @@
 
 mod calls;
 mod poll_steps;
+mod positions;
 
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use super::stack_switch::SavedContext;
 use crate::limits::{IDLE_FOR_OWNERS, IDLE_INVOCATIONS, MAX_DIRTY_INVOCATIONS, RECLAIM_BYTES_PER_TURN};
 pub(super) use poll_steps::finish_poll;
 use poll_steps::{STACK_QUOTA_TEXT, kill, kill_overdue, next_poll, poll_limits, refuse_stack};
+pub use positions::{CallActivity, CallLevel, PositionQuery};
 use sandstorm_accounts::TenantUsage;
 use sandstorm_catalog::TenantView;
 #[cfg(test)]

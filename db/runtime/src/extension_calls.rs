@@ -34,7 +34,7 @@ pub(super) unsafe extern "C" fn call_end(invocation: *mut abi::InvocationHeader,
             body.forget_call();
             return Ok(());
         }
-        let ended = body.take_ended_call()?;
+        let ended = body.take_ended_call().inspect_err(|_| body.note_look())?;
         // SAFETY: the library's place for the code outlives the call.
         unsafe { code.write(ended) };
         Ok(())

@@ -299,6 +299,11 @@ impl GuestRunner {
         &self.watchdog
     }
 
+    /// Returns the thread's block.
+    pub(super) fn block(&self) -> Arc<WorkerBlock> {
+        Arc::clone(&self.block)
+    }
+
     /// Returns the clock of this thread's CPU time.
     pub(super) fn cpu_clock(&self) -> libc::clockid_t {
         self.block.cpu_clock

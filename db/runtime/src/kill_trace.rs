@@ -32,11 +32,19 @@ pub(super) fn note_killed(side: &GuestRunner, body: &mut InvocationState, cause:
 /// Notes where the code of an invocation is that is switched out and will not be resumed.
 #[cold]
 pub(super) fn note_parked(body: &mut InvocationState, cause: KillCause) {
+    if body.parked.is_some() {
+        let places = parked_places(body);
+        note_places(body, cause, Some(places));
+    }
+}
+
+/// Where the code of an invocation is that is switched out; none: that is not known.
+#[cold]
+pub(super) fn parked_places(body: &InvocationState) -> Vec<CodePlace> {
     let is_native = body.guest_memory.is_none();
-    let Some(parked) = &body.parked else { return };
+    let Some(parked) = &body.parked else { return Vec::new() };
     let stack = OpenStack::of_stack(&parked.stack);
-    let places = stack.registers_of(parked.context, is_native).map(|at| places_of(body, stack, at));
-    note_places(body, cause, places);
+    stack.registers_of(parked.context, is_native).map_or_else(Vec::new, |at| places_of(body, stack, at))
 }
 
 /// The places that are under way on a stack.

@@ -20,6 +20,7 @@ mod begin_error;
 mod call_notes;
 mod call_trace;
 mod clock;
+mod code_look;
 mod code_sampling;
 mod cold_records;
 mod commit;
@@ -71,7 +72,7 @@ mod worker_block;
 mod xstate;
 
 pub use begin_error::BeginError;
-pub use engine::{Engine, PollOutcome};
+pub use engine::{CallActivity, CallLevel, Engine, PollOutcome, PositionQuery};
 pub use invocation::{InvocationHandle, UserData};
 pub use invocation_trace::InvocationTrace;
 pub use profiler::{CodeProfile, ProfiledStack, Profiler, ProfilerBusy};

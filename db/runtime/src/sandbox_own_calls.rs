@@ -68,7 +68,7 @@ impl SandboxCall<'_> {
             self.body.forget_call();
             return Ok(());
         }
-        let ended = self.body.take_ended_call()?;
+        let ended = self.body.take_ended_call().inspect_err(|_| self.body.note_look())?;
         Ok(self.memory.write(code, ended)?)
     }
 

@@ -117,6 +117,14 @@ pub const SESSIONS_PER_PORT: usize = 65_536;
 /// Invocations alive on one worker, waiting or running; beyond that a call is answered `Overloaded`. Each holds an
 /// arena, and longer queues only add latency. One tenant alone gets 1,024 of them.
 pub const INVOCATIONS_PER_WORKER: usize = 1_536;
+/// Calls under way that a worker lists for somebody who asks: each takes less than a microsecond.
+pub const CALLS_SHOWN: usize = 100;
+/// Calls of these whose place it looks for: each may be polled for that, for [`CONTENDED_SLICE_US`] at most, and its
+/// stack of 16 KiB copied and walked. So the worker serves nobody else for a millisecond at most; it takes some 10 us
+/// for each, as a call that waits polls for a microsecond.
+///
+/// [`CONTENDED_SLICE_US`]: sandstorm_extension::limits::CONTENDED_SLICE_US
+pub const CALLS_LOOKED_AT: usize = 16;
 /// Age that the time of day may have when records expire by it, microseconds. It is read in milliseconds, and a turn of
 /// a polling worker is shorter than ten readings of a clock.
 pub const CLOCK_MAX_AGE_US: u64 = 250;

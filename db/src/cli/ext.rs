@@ -14,6 +14,7 @@ use sandstorm_client::control::{
 use sandstorm_client::schema::{ExtensionSchema, TypeBody, ValueType};
 use sandstorm_net::{CodeOrigin, CodeTier};
 
+use super::ext_calls::{self, CallsArgs};
 use super::ext_dev::{self, ExtDevArgs};
 use super::ext_generate::{self, GenerateArgs};
 use super::ext_logs::{self, LogsArgs};
@@ -123,6 +124,8 @@ pub(super) enum ExtCommand {
     Generate(GenerateArgs),
     /// Show the lines that extensions have written: error!, warn!, info!, debug!
     Logs(LogsArgs),
+    /// Show the calls that are under way, and at which lines they wait
+    Calls(CallsArgs),
     /// Unload an extension
     Unload {
         /// Name of the extension
@@ -235,6 +238,7 @@ pub(super) fn run(session: impl Fn() -> CliSession, command: ExtCommand, out: &O
         }
         ExtCommand::Generate(args) => ext_generate::run(&session, &args, out),
         ExtCommand::Logs(args) => ext_logs::run(&session(), args, out),
+        ExtCommand::Calls(args) => ext_calls::run(&session(), &args, out),
         ExtCommand::Unload { name } => {
             let session = session();
             session.control().unload(&session.tenant()?, &name)?;

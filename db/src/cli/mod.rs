@@ -21,6 +21,7 @@ mod expiry;
 mod export;
 mod export_file;
 mod ext;
+mod ext_calls;
 mod ext_dev;
 mod ext_generate;
 mod ext_logs;

@@ -20,6 +20,7 @@ mod body;
 mod build_turn;
 mod caller;
 mod calls;
+mod calls_under_way;
 mod catalogue;
 mod changes;
 mod cluster;
@@ -215,6 +216,8 @@ pub struct ControlState {
     commands: CommandLimiter,
     /// Changes of triggers under way.
     trigger_changes: Arc<RequestLimiter>,
+    /// Held while workers are asked about calls under way.
+    call_looks: tokio::sync::Mutex<()>,
     /// Where calls over HTTP go in, and those under way.
     calls: Option<LocalCaller>,
     pending_calls: Arc<PendingCalls>,
@@ -289,6 +292,7 @@ impl ControlState {
             record_pages: RequestLimiter::new(RECORD_PAGES, RECORD_PAGES_PER_TENANT),
             change_waits: RequestLimiter::new(CHANGE_WAITS, CHANGE_WAITS_PER_TENANT),
             trigger_changes: RequestLimiter::new(TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT),
+            call_looks: tokio::sync::Mutex::default(),
             calls,
             pending_calls: Arc::default(),
             triggers: OnceLock::new(),

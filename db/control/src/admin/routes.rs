@@ -30,10 +30,11 @@ use super::types::{
     ExtensionResponse, HealthResponse, PushRequest, PushResponse, StatResponse, TableResponse, TenantResponse,
 };
 use super::{
-    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, catalogue, changes, cluster,
-    cluster_balance, cluster_commands, cluster_copies, cluster_split, deployments, events, extension_limits, findings,
-    grants, heat, history, host_header, hot, latency, logs, overview, overview_page, page, profile, prometheus, push,
-    rebuild, recheck, records, scrub, secrets, slow, stat, token_rotation, tokens, top, triggers, versions,
+    ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, calls_under_way, catalogue,
+    changes, cluster, cluster_balance, cluster_commands, cluster_copies, cluster_split, deployments, events,
+    extension_limits, findings, grants, heat, history, host_header, hot, latency, logs, overview, overview_page, page,
+    profile, prometheus, push, rebuild, recheck, records, scrub, secrets, slow, stat, token_rotation, tokens, top,
+    triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
@@ -140,6 +141,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/v1/tenants/{tenant}/tokens" Tenant tokens::create_of_tenant;
     DELETE "/v1/tenants/{tenant}/tokens/{name}" Tenant tokens::revoke_of_tenant;
     GET "/v1/tenants/{tenant}/kills" TenantViewer overview::tenant_kills;
+    GET "/v1/tenants/{tenant}/calls" TenantViewer calls_under_way::show;
     GET "/v1/tenants/{tenant}/logs" OwnViewer logs::read;
     GET "/v1/tenants/{tenant}/tables" TenantViewer list_tables;
     POST "/v1/tenants/{tenant}/tables" Tenant create_table;

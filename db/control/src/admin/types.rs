@@ -8,8 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::config::TableModeSetting;
 use sandstorm_builder::{Diagnostic, SourceFile};
 use sandstorm_catalog::{BackingSettings, Grant, QuotaChanges, Quotas, TableDurability, TableEntry, TenantView};
-use sandstorm_extension::InvocationTotals;
-use sandstorm_metrics as metrics;
 use sandstorm_metrics::histogram::DurationCounts;
 use sandstorm_net::{CodeOrigin, CodePolicy, CodeTier};
 use sandstorm_schema::ExtensionSchema;
@@ -19,9 +17,11 @@ mod access_tokens;
 mod backing;
 mod big;
 mod budget;
+mod calls;
 mod catalogue;
 mod cluster;
 mod events;
+mod extension_stats;
 mod grants;
 mod heat;
 mod history;
@@ -45,6 +45,7 @@ pub use self::backing::{BackingResponse, ChangeBackingRequest, FlushRequest, Flu
 pub use access_tokens::{AccessTokenResponse, CreateAccessTokenRequest, CreateAccessTokenResponse, PageCodeResponse};
 pub use big::{BigRecordResponse, BigResponse};
 pub use budget::{BudgetResponse, ChangeBudgetRequest};
+pub use calls::{CallLevelResponse, CallResponse, CallsResponse};
 pub use catalogue::{
     EnableExtensionRequest, EnableForManyRequest, EnabledFromResponse, EnabledResponse, ShareRequest,
     SharedExtensionResponse,
@@ -56,6 +57,7 @@ pub use cluster::{
     SplitResponse, StoredCopyResponse, SuspectedServerResponse,
 };
 pub use events::EventsResponse;
+pub use extension_stats::ExtensionStatsResponse;
 pub use grants::{CreateGrantRequest, GivenGrantResponse, GrantsResponse, ReceivedGrantResponse};
 pub use heat::{HeatRangeResponse, HeatResponse};
 pub use history::HistoryResponse;
@@ -525,48 +527,6 @@ impl ExtensionSummaryResponse {
         let [p50_ns, p99_ns] = [500_000, 990_000].map(|per_million| total.quantile_ns(per_million));
         let tenant = tenant.to_owned();
         ExtensionSummaryResponse { tenant, name, version, tier, suspended, slowed_to_per_s, stats, p50_ns, p99_ns }
-    }
-}
-
-/// Counters of an extension.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ExtensionStatsResponse {
-    /// Calls begun.
-    pub invocations: u64,
-    /// Calls that replied.
-    pub ok: u64,
-    /// Calls that returned an error.
-    pub failed: u64,
-    /// Calls that were ended.
-    pub killed: u64,
-    /// Calls that were ended, by cause; causes without any are left out.
-    pub killed_by: BTreeMap<&'static str, u64>,
-    /// CPU time spent in it, in microseconds.
-    pub cpu_us: u64,
-    /// Transactions that were committed.
-    pub commits: u64,
-    /// Runs that were restarted because of a conflict with other transactions.
-    pub retries: u64,
-    /// Calls that were answered `Conflict`, because every run had a conflict.
-    pub conflicts: u64,
-}
-
-impl ExtensionStatsResponse {
-    /// Adds the counters of another version.
-    pub fn add(&mut self, counts: &InvocationTotals) {
-        self.invocations += counts.invocations;
-        self.ok += counts.ok;
-        self.failed += counts.failed;
-        self.killed += counts.killed_total();
-        self.cpu_us += counts.cpu_us;
-        self.commits += counts.transactions.commits;
-        self.retries += counts.transactions.retries;
-        self.conflicts += counts.transactions.conflicts;
-        for (cause, count) in metrics::KILL_CAUSES.iter().zip(counts.killed) {
-            if count > 0 {
-                *self.killed_by.entry(cause).or_default() += count;
-            }
-        }
     }
 }
 

@@ -21,6 +21,7 @@ mod nested;
 mod nested_typed;
 mod own_calls;
 mod parking;
+mod positions;
 mod preempt;
 mod ranges;
 mod sampling;

@@ -43,15 +43,15 @@ pub(super) struct InvocationScheduler {
     /// Whether the polls of the last turn with any were short.
     has_short_polls: bool,
     /// Invocations that wait for cold records; they count as live.
-    cold: Vec<ColdTask>,
+    pub(super) cold: Vec<ColdTask>,
 }
 
 /// An invocation that waits for cold records.
-struct ColdTask {
-    ticket: Arc<ColdTicket>,
-    task: InvocationTask,
+pub(super) struct ColdTask {
+    pub(super) ticket: Arc<ColdTicket>,
+    pub(super) task: InvocationTask,
     /// Since when, in the workers' nanoseconds.
-    since_ns: u64,
+    pub(super) since_ns: u64,
 }
 
 impl ColdTask {

@@ -10,6 +10,7 @@ use sandstorm_net::forwarding::ForwardedHead;
 use sandstorm_net::rpc::{OpKind, Operation, RpcStatus};
 use sandstorm_store::backed::waits::{self, WaitState};
 
+use super::call_look::CallLook;
 use super::connections::forwarded::{give_up, peer_connection};
 use super::connections::inbox::InboxMessage;
 use super::connections::worker_connections::WorkerConnections;
@@ -78,6 +79,20 @@ impl LocalCaller {
         self.call_all(home, vec![call]);
     }
 
+    /// The number of workers; 0: they have stopped.
+    pub fn workers(&self) -> usize {
+        self.shared.upgrade().filter(|shared| !shared.is_stopping()).map_or(0, |shared| shared.ports.len())
+    }
+
+    /// Asks the worker of that number about a tenant's calls; if the workers have stopped the question is dropped.
+    pub fn look(&self, worker: usize, look: CallLook) {
+        let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
+        if worker < shared.ports.len() {
+            shared.local_calls.put_look(worker, look);
+            shared.wake_if_idle(worker);
+        }
+    }
+
     /// Hands calls to the worker of that number at once, which is woken once for all of them.
     pub fn call_all(&self, home: u32, calls: Vec<LocalCall>) {
         let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_stopping()) else { return };
@@ -99,6 +114,19 @@ pub(super) fn begin_local_calls(executor: &mut RequestExecutor) -> usize {
         begin_local_call(executor, &shared, call);
     }
     begun
+}
+
+/// Answers what is asked about calls under way at this worker. Returns the number of questions.
+#[cold]
+pub(super) fn answer_looks(executor: &mut RequestExecutor) -> usize {
+    let RequestExecutor { context, invocations } = executor;
+    let looks = context.shared.local_calls.take_looks(context.index);
+    let answered = looks.len();
+    for look in looks {
+        let found = invocations.locate_calls(context, &look);
+        (look.done)(found);
+    }
+    answered
 }
 
 /// Takes the connections of this process that wait for this worker, which may be its first ones. Returns their number.

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use sandstorm_extension::LoadedExtension;
 use sandstorm_net::rpc::{CallCost, RpcStatus};
 
+use super::call_look::CallLook;
 use super::connections::connection::ClientConnection;
 
 /// A call of a tenant's extension.
@@ -82,7 +83,9 @@ struct LocalCallQueue {
     calls: Mutex<Vec<LocalCall>>,
     /// Connections within this process, which bring commands of other servers of the cluster.
     connections: Mutex<Vec<ClientConnection>>,
-    /// Whether there are calls or connections.
+    /// Questions about calls under way.
+    looks: Mutex<Vec<CallLook>>,
+    /// Whether there are any of these.
     has_calls: AtomicBool,
 }
 
@@ -119,6 +122,17 @@ impl LocalCalls {
     /// Takes the connections, after the calls.
     pub(super) fn take_connections(&self, worker: usize) -> Vec<ClientConnection> {
         std::mem::take(&mut *self.queues[worker].connections.lock())
+    }
+
+    pub(super) fn put_look(&self, worker: usize, look: CallLook) {
+        let queue = &self.queues[worker];
+        queue.looks.lock().push(look);
+        queue.has_calls.store(true, SeqCst);
+    }
+
+    /// Takes the questions, after the calls.
+    pub(super) fn take_looks(&self, worker: usize) -> Vec<CallLook> {
+        std::mem::take(&mut *self.queues[worker].looks.lock())
     }
 
     /// Notes who waits for a call that begins; returns its number.

@@ -6,7 +6,8 @@
 //!   memcached and Redis clients;
 //! - what runs requests: [`executor`], with [`record_operations`] for operations on records, and [`invocations`] with
 //!   [`tasks`], [`run_queue`] and [`steal`] for tenant code; [`replies`] answers what ended; [`local_caller`] takes
-//!   calls of this process, which [`local_calls`] keeps;
+//!   calls of this process, which [`local_calls`] keeps, and questions about calls ([`call_look`]), which
+//!   [`located_calls`] answers;
 //! - how much of messages is run in one go, and what waits then: [`message_server`], [`piece_budget`],
 //!   [`message_pieces`], [`postponed_message`];
 //! - what a port remembers of its peers: [`sessions`], [`verified_peers`], [`pending_queries`], [`response_assembly`],
@@ -17,6 +18,7 @@
 
 mod admission;
 mod call_latency;
+mod call_look;
 mod cold_messages;
 mod cold_progress;
 mod cold_wait;
@@ -36,6 +38,7 @@ mod listener_config;
 mod listeners;
 mod local_caller;
 mod local_calls;
+mod located_calls;
 mod log_watch;
 mod message_pieces;
 mod message_server;
@@ -68,6 +71,7 @@ mod verified_peers;
 mod waits;
 mod worker;
 
+pub use call_look::{CallLook, CallLookDone, CallUnderWay, WorkerCalls};
 pub use listener_config::{ListenerConfig, PortAddress};
 pub use local_caller::LocalCaller;
 pub use local_calls::{LocalCall, LocalCallDone, LocalCallEnd, LocalCallResult};

@@ -492,6 +492,15 @@ impl<T> RunQueue<T> {
         }
     }
 
+    /// Shows all tasks of a tenant.
+    pub(crate) fn for_each_of(&mut self, tenant: u32, mut f: impl FnMut(&mut T)) {
+        let Some(number) = self.by_tenant.get(&tenant).copied() else { return };
+        let running = self.turns.iter_mut().filter(|turn| turn.queue == number);
+        running.for_each(|turn| f(&mut turn.task));
+        let queue = &mut self.queues[number as usize];
+        queue.set_aside.iter_mut().chain(&mut queue.tasks).for_each(|waiting| f(&mut waiting.task));
+    }
+
     /// Puts a task at the end of its tenant's queue.
     fn wait(&mut self, turn: ScheduledTask<T>) {
         let ScheduledTask { task, queue: number, peer, has_begun, .. } = turn;

@@ -3,7 +3,7 @@
 use super::connections::worker_connections::WorkerConnections;
 use super::executor::RequestExecutor;
 use super::idle::IdleController;
-use super::local_caller::{begin_local_calls, take_local_connections};
+use super::local_caller::{answer_looks, begin_local_calls, take_local_connections};
 use super::replies::send_replies;
 use super::serve::PacketServer;
 use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_CALLS_US, DRAIN_MAX_US, DRAIN_PENDING_US, DRAIN_QUIET_US};
@@ -78,7 +78,9 @@ impl Worker {
         if !context.shared.local_calls.has_calls(context.index) {
             return 0;
         }
-        begin_local_calls(&mut self.executor) + take_local_connections(&self.executor, &mut self.connections)
+        let begun =
+            begin_local_calls(&mut self.executor) + take_local_connections(&self.executor, &mut self.connections);
+        begun + answer_looks(&mut self.executor)
     }
 
     /// Polls invocations, answers those that ended, and offers the surplus to neighbours. Returns the number of polls.
