@@ -162,7 +162,7 @@ fn is_found(call: &CallReport) -> bool {
 
 #[test]
 fn a_call_that_waits_for_the_disk_is_found_at_its_line_and_then_goes_on() {
-    const CALLS: u32 = 6;
+    const CALLS: u32 = 10;
     let (plane, id, _folder) = server(QuotaChanges::default());
     fill(&mut Wire::new(&plane, 0, id), 8_000);
     let library = library_with("waits", "", WAITS);
@@ -172,8 +172,8 @@ fn a_call_that_waits_for_the_disk_is_found_at_its_line_and_then_goes_on() {
         let extension = loaded(name, 1, Arc::clone(&library), budget);
         plane.directory.put_extension("a", Arc::new(extension)).expect("it is loaded");
     }
-    // A block a second: the others wait.
-    let quotas = QuotaChanges { cold_bytes_per_s: Some(4_096), ..QuotaChanges::default() };
+    // Two blocks a second: the others wait.
+    let quotas = QuotaChanges { cold_bytes_per_s: Some(8_192), ..QuotaChanges::default() };
     plane.directory.update_tenant("a", &TenantChange { quotas, ..TenantChange::default() }).expect("changed");
     let none: Result<Arc<dyn ArtifactBuilder>, String> = Err("none in this test".to_owned());
     let operator = OperatorCredentials::new(OPERATOR, None);
@@ -187,7 +187,7 @@ fn a_call_that_waits_for_the_disk_is_found_at_its_line_and_then_goes_on() {
                 let plane = &plane;
                 scope.spawn(move || {
                     let args = [b">", &(100 + number).to_le_bytes()[..]].concat();
-                    let mut wire = Wire::new(plane, number as usize % 2, id);
+                    let mut wire = Wire::new(plane, number as u16 % 2, id);
                     (number, wire.one(Operation::invoke(b"outer", &args)))
                 })
             })

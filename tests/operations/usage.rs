@@ -100,11 +100,11 @@ fn plain_requests_of_all_protocols_are_told_by_tenant_and_table() {
             };
             TENANTS.iter().all(is_busy)
                 && rates.into_iter().all(is_counted)
-                && of(&text, "tenant_quota_used", "bounded", "quota=\"requests_per_s\"") > 0.0
+                && of(&text, "tenant_quota_used_per_second", "bounded", "quota=\"requests_per_s\"") > 0.0
         });
         assert!(is_told, "{text}");
         assert_eq!(series(&text, "tenant_plain_cpu_seconds_total", "idle", ""), Some(0.0), "it has sent nothing");
-        let limit = series(&text, "tenant_quota_limit", "bounded", "quota=\"requests_per_s\"");
+        let limit = series(&text, "tenant_quota_limit_per_second", "bounded", "quota=\"requests_per_s\"");
         assert_eq!(limit, Some(1_000_000.0));
         for (name, kind) in [("redis", "read"), ("memcached", "write")] {
             let told = series(&text, "table_accesses_per_second", name, &format!("kind=\"{kind}\""));

@@ -376,13 +376,14 @@ pub const PAGE_TENANTS: usize = 1_024;
 pub const PAGE_EXTENSIONS: usize = 256;
 /// Kills and events in one overview, at most.
 pub const PAGE_KILLS: usize = 50;
-/// Extensions and tables of which Prometheus gets series, if it does not say how many: 25 series of an extension, 15 of
-/// a table.
+/// Extensions, tables and tenants' quotas of which Prometheus gets series, if it does not say how many: 25 series of an
+/// extension, 15 of a table, 45 of a tenant's quotas.
 pub const METRIC_SERIES: usize = 50;
 /// The same, at most.
 pub const METRIC_SERIES_MAX: usize = 1_000;
-/// Extensions that are suspended or slowed down, and tables that are nearly full, which get series besides those, at
-/// most: an alert about one must not end because others are larger. A server with more has one cause for all.
+/// Extensions that are suspended or slowed down, tables that are nearly full, and tenants that have nearly used a
+/// quota, which get series besides those, at most: an alert about one must not end because others are larger. A server
+/// with more has one cause for all.
 pub const METRIC_SERIES_IN_TROUBLE: usize = 1_000;
 /// From so many of a thousand parts on, a quota counts as nearly used.
 pub const NEARLY_USED_PER_MILLE: u64 = 900;

@@ -13,7 +13,7 @@ pub mod latency;
 pub mod limits;
 mod memory;
 mod naming;
-mod series;
+pub mod series;
 mod slow_threshold;
 pub mod text;
 

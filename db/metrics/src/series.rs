@@ -162,7 +162,36 @@ pub const HOT_KEY_METRICS: &[MetricSpec] = &[
     gauge("table_hot_key_accesses_per_second", "About so many accesses of that key a second, as of the last seconds."),
 ];
 
-/// Of each tenant's quotas (label `tenant`).
+/// Quotas with a use that are sizes.
+pub const USED_BYTES_QUOTAS: &[&str] = &["memory_bytes", "invocation_memory_bytes", "spill_bytes"];
+/// All quotas that are sizes.
+pub const BYTES_QUOTAS: &[&str] =
+    &["memory_bytes", "invocation_memory_bytes", "arena_bytes", "spill_bytes", "reply_bytes"];
+/// Quotas that are numbers a second.
+pub const RATE_QUOTAS: &[&str] = &["requests_per_s", "cold_reads_per_s"];
+/// Quotas that are bytes a second.
+pub const BYTE_RATE_QUOTAS: &[&str] = &["cold_bytes_per_s"];
+/// Quotas that are times.
+pub const TIME_QUOTAS: &[&str] = &["slice_us", "total_us", "kill_window_s"];
+/// Quotas with a use that are numbers.
+pub const USED_NUMBER_QUOTAS: &[&str] =
+    &["concurrent_invocations", "tables", "extensions", "pushes_per_hour", "grants_given", "grants_received"];
+/// All quotas that are numbers.
+pub const NUMBER_QUOTAS: &[&str] = &[
+    "concurrent_invocations",
+    "tables",
+    "extensions",
+    "pushes_per_hour",
+    "waiting_pushes",
+    "slow_after_kills",
+    "suspend_after_kills",
+    "weight",
+    "grants_given",
+    "grants_received",
+];
+
+/// Of the quotas of the tenants that are nearest to one (label `tenant`). A metric has quotas of one unit: what is
+/// used of them, and what they are.
 pub const QUOTA_METRICS: &[MetricSpec] = &[
     family(
         "tenant_quota_used_per_mille",
@@ -171,14 +200,50 @@ pub const QUOTA_METRICS: &[MetricSpec] = &[
         "Of a thousand parts of a quota, those that are used; 0 where the quota is 0. `spill_bytes` is that of the \
          table with the largest file; what is a second is as of the last one.",
     ),
-    family("tenant_quota_used", MetricKind::Gauge, ("quota", USED_QUOTAS), "What is used of a quota, in its unit."),
+    family(
+        "tenant_quota_used",
+        MetricKind::Gauge,
+        ("quota", USED_NUMBER_QUOTAS),
+        "What is used of a quota that is a number.",
+    ),
     family(
         "tenant_quota_limit",
         MetricKind::Gauge,
-        ("quota", ALL_QUOTAS),
-        "What a quota is, in the unit that its name has. 0 is no limit for what is a second, and never for \
-         `slow_after_kills` and `suspend_after_kills`.",
+        ("quota", NUMBER_QUOTAS),
+        "What a quota is that is a number. 0 is never, for `slow_after_kills` and `suspend_after_kills`.",
     ),
+    family(
+        "tenant_quota_used_bytes",
+        MetricKind::Gauge,
+        ("quota", USED_BYTES_QUOTAS),
+        "Bytes that are used of a quota; of `spill_bytes` those of the table with the largest file.",
+    ),
+    family("tenant_quota_limit_bytes", MetricKind::Gauge, ("quota", BYTES_QUOTAS), "Bytes that a quota is."),
+    family(
+        "tenant_quota_used_per_second",
+        MetricKind::Gauge,
+        ("quota", RATE_QUOTAS),
+        "What was used in the last second of a quota that is a number a second.",
+    ),
+    family(
+        "tenant_quota_limit_per_second",
+        MetricKind::Gauge,
+        ("quota", RATE_QUOTAS),
+        "What a quota is that is a number a second; 0: there is no limit.",
+    ),
+    family(
+        "tenant_quota_used_bytes_per_second",
+        MetricKind::Gauge,
+        ("quota", BYTE_RATE_QUOTAS),
+        "Bytes that were used in the last second of a quota that is bytes a second.",
+    ),
+    family(
+        "tenant_quota_limit_bytes_per_second",
+        MetricKind::Gauge,
+        ("quota", BYTE_RATE_QUOTAS),
+        "Bytes a second that a quota is; 0: there is no limit.",
+    ),
+    family("tenant_quota_limit_us", MetricKind::Gauge, ("quota", TIME_QUOTAS), "What a quota is that is a time."),
 ];
 
 /// Of each tenant, beside what workers count (label `tenant`).

@@ -152,7 +152,11 @@ pub const SECTIONS: [(&str, &[MetricSpec]); 19] = [
     ("Each worker (label `worker`)", WorkerCounters::METRICS),
     ("Each tenant (label `tenant`)", TenantCounters::METRICS),
     ("Each tenant's part of the workers' time (label `tenant`; in `/metrics` alone)", TENANT_USE_METRICS),
-    ("Quotas of each tenant (label `tenant`; in `/metrics` alone)", QUOTA_METRICS),
+    (
+        "Quotas of tenants: of those that have used nine tenths of one, and of those that are nearest to one (label \
+         `tenant`; in `/metrics` alone)",
+        QUOTA_METRICS,
+    ),
     (
         "Extensions that are suspended or slowed down, and those with most CPU time (labels `tenant` and \
          `extension`; in `/metrics` alone)",

@@ -194,29 +194,34 @@ impl Drop for InvocationHandle {
     }
 }
 
+/// The library's view of no invocation.
+fn idle_header(host: &'static HostCalls) -> abi::InvocationHeader {
+    abi::InvocationHeader {
+        host,
+        args: null(),
+        args_len: 0,
+        now_ms: 0,
+        interleave: 0,
+        transaction: 0,
+        arena: abi::InvocationArena {
+            next: null_mut(),
+            end: null_mut(),
+            limit: null_mut(),
+            free: [null_mut(); abi::ARENA_CLASSES],
+        },
+        notes: null_mut(),
+        log_level: 0,
+        nested: 0,
+    }
+}
+
 impl InvocationHandle {
     /// Makes a body without an invocation. Its code calls the host through this table.
     pub(super) fn idle(host: &'static HostCalls) -> io::Result<InvocationHandle> {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let cache_colour = MADE.fetch_add(COLOUR_LINES * LINE_BYTES, Ordering::Relaxed) % COLOURS_BYTES;
         let body = Box::new(InvocationState {
-            abi: CachePadded::new(abi::InvocationHeader {
-                host,
-                args: null(),
-                args_len: 0,
-                now_ms: 0,
-                interleave: 0,
-                transaction: 0,
-                arena: abi::InvocationArena {
-                    next: null_mut(),
-                    end: null_mut(),
-                    limit: null_mut(),
-                    free: [null_mut(); abi::ARENA_CLASSES],
-                },
-                notes: null_mut(),
-                log_level: 0,
-                nested: 0,
-            }),
+            abi: CachePadded::new(idle_header(host)),
             slot: null_mut(),
             stage: InvocationStage::Begun,
             code: 0,

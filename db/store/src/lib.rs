@@ -20,6 +20,7 @@ mod clock;
 mod epochs;
 pub mod limits;
 mod lock_waits;
+mod noted_locks;
 mod record;
 mod shown_position;
 mod slabs;

@@ -21,7 +21,7 @@ pub(super) struct MetricsQuery {
     /// Whether metrics appear under their names of the release before, too; they do unless this says otherwise.
     #[serde(default = "is_default")]
     old_names: bool,
-    /// Of how many extensions and tables there are series.
+    /// Of how many extensions, tables and tenants' quotas there are series.
     top: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ fn metrics_text(control: &ControlState, old_names: OldNames, top: usize) -> Stri
     build_info(env!("CARGO_PKG_VERSION")) + &prometheus(&groups, old_names) + &latency::prometheus(&latencies)
 }
 
-/// All metrics of the server, with series of so many extensions and tables.
+/// All metrics of the server, with series of so many extensions, tables and tenants' quotas.
 pub(super) fn read_metrics(control: &ControlState, top: usize) -> MetricsReading {
     let mut groups = vec![LabelledReadings { labels: Vec::new(), readings: stat::server_gauges(control) }];
     for worker in 0..control.metrics.workers() {
@@ -55,9 +55,10 @@ pub(super) fn read_metrics(control: &ControlState, top: usize) -> MetricsReading
     let snapshot = control.directory.snapshot();
     for view in snapshot.sorted() {
         let mut readings = view.tenant.usage.read();
-        readings.extend(series::quota_readings(control, view));
+        readings.extend(series::tenant_use_readings(control, view));
         groups.push(LabelledReadings { labels: vec![("tenant", view.tenant.name.clone())], readings });
     }
+    groups.extend(series::quota_readings(control, top));
     let extensions = series::shown_extensions(control, top);
     groups.extend(extensions.iter().map(|(view, extension)| series::extension_readings(control, view, extension)));
     groups.extend(series::table_readings(control, top));

@@ -1,6 +1,7 @@
 //! Readings for Prometheus of what workers do not count: extensions, tables, quotas, the builder, the disk. The number
-//! of series is bounded: of extensions there are those with most CPU time, of tables those with most bytes. Those about
-//! which there are alerts are there besides: a suspended extension uses no CPU time, and a full table may be small.
+//! of series is bounded: of extensions there are those with most CPU time, of tables those with most bytes, of quotas
+//! those of the tenants that are nearest to one. Those about which there are alerts are there besides: a suspended
+//! extension uses no CPU time, and a full table may be small.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use super::ControlState;
 use super::extension_memory::extension_memory_bytes;
 use super::quota_use::{quota_uses_and_rates, table_used_per_mille};
 use super::scrub::scrub_readings;
+use super::types::OverviewQuotaResponse;
 use crate::hot_keys::HotSpot;
 use crate::isolation::IsolationReading;
 use crate::limits::{HOT_KEYS_MAX, METRIC_SERIES_IN_TROUBLE, NEARLY_USED_PER_MILLE};
@@ -16,11 +18,13 @@ use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::LoadedExtension;
 use sandstorm_metrics::histogram::REQUEST_CLASSES;
 use sandstorm_metrics::latency::ExtensionLatency;
+use sandstorm_metrics::series::{
+    BYTE_RATE_QUOTAS, BYTES_QUOTAS, NUMBER_QUOTAS, RATE_QUOTAS, TIME_QUOTAS, USED_BYTES_QUOTAS, USED_NUMBER_QUOTAS,
+};
 use sandstorm_metrics::text::LabelledReadings;
 use sandstorm_metrics::{
-    ALL_QUOTAS, BUILD_METRICS, EXTENSION_METRICS, HOT_KEY_METRICS, ISOLATION_METRICS, MetricReading,
-    PERSISTENCE_METRICS, QUOTA_METRICS, SPILL_METRICS, TABLE_METRICS, TENANT_USE_METRICS, USED_QUOTAS,
-    WATCHDOG_METRICS, readings,
+    BUILD_METRICS, EXTENSION_METRICS, HOT_KEY_METRICS, ISOLATION_METRICS, MetricReading, PERSISTENCE_METRICS,
+    QUOTA_METRICS, SPILL_METRICS, TABLE_METRICS, TENANT_USE_METRICS, USED_QUOTAS, WATCHDOG_METRICS, readings,
 };
 use sandstorm_store::TableStats;
 
@@ -111,21 +115,54 @@ fn spill_counts(control: &ControlState) -> [u64; SPILL_METRICS.len()] {
     sums
 }
 
-/// The readings of a tenant's quotas, and of what it uses of the workers' time.
-pub(super) fn quota_readings(control: &ControlState, view: &TenantView) -> Vec<MetricReading> {
-    let uses = quota_uses_and_rates(control, view);
+/// The reading of what a tenant uses of the workers' time.
+pub(super) fn tenant_use_readings(control: &ControlState, view: &TenantView) -> Vec<MetricReading> {
+    let plain_us = control.tenant_use.of(view).plain_cpu_ns / 1_000;
+    readings(TENANT_USE_METRICS, vec![vec![plain_us]])
+}
+
+/// The readings of the quotas of the tenants that have nearly used one, and of the others those that are nearest to
+/// one.
+pub(super) fn quota_readings(control: &ControlState, most: usize) -> Vec<LabelledReadings> {
+    let snapshot = control.directory.snapshot();
+    let nearest = |uses: &[OverviewQuotaResponse]| uses.iter().map(used_per_mille).max().unwrap_or(0);
+    let mut all: Vec<_> = snapshot
+        .iter()
+        .map(|view| (quota_uses_and_rates(control, view), view))
+        .map(|(uses, view)| (nearest(&uses), uses, view))
+        .collect();
+    all.sort_by_key(|(nearest, _, view)| (Reverse(*nearest), view.tenant.id));
+    let all = chosen(all, most, |(nearest, ..)| *nearest >= NEARLY_USED_PER_MILLE);
+    all.into_iter().map(|(_, uses, view)| quota_readings_of(view, &uses)).collect()
+}
+
+/// Of a thousand parts of a quota, those that are used.
+fn used_per_mille(quota: &OverviewQuotaResponse) -> u64 {
+    (quota.ratio() * 1_000.0).round() as u64
+}
+
+/// The readings of a tenant's quotas.
+fn quota_readings_of(view: &TenantView, uses: &[OverviewQuotaResponse]) -> LabelledReadings {
     let limits = view.tenant.quotas.list();
     let of = |name: &str| uses.iter().find(|quota| quota.name == name);
-    let per_mille = |name: &&str| of(name).map_or(0, |quota| (quota.ratio() * 1_000.0).round() as u64);
-    let used = |name: &&str| of(name).map_or(0, |quota| quota.used);
+    let used = |names: &[&str]| names.iter().map(|name| of(name).map_or(0, |quota| quota.used)).collect();
     let limit = |name: &&str| limits.iter().find(|(quota, _)| quota == name).map_or(0, |(_, limit)| *limit);
+    let limits_of = |names: &[&str]| names.iter().map(limit).collect();
+    let us = |name: &&str| limit(name).saturating_mul(if name.ends_with("_s") { 1_000_000 } else { 1 });
     let quotas = vec![
-        USED_QUOTAS.iter().map(per_mille).collect(),
-        USED_QUOTAS.iter().map(used).collect(),
-        ALL_QUOTAS.iter().map(limit).collect(),
+        USED_QUOTAS.iter().map(|name| of(name).map_or(0, used_per_mille)).collect(),
+        used(USED_NUMBER_QUOTAS),
+        limits_of(NUMBER_QUOTAS),
+        used(USED_BYTES_QUOTAS),
+        limits_of(BYTES_QUOTAS),
+        used(RATE_QUOTAS),
+        limits_of(RATE_QUOTAS),
+        used(BYTE_RATE_QUOTAS),
+        limits_of(BYTE_RATE_QUOTAS),
+        TIME_QUOTAS.iter().map(us).collect(),
     ];
-    let plain_us = control.tenant_use.of(view).plain_cpu_ns / 1_000;
-    [readings(TENANT_USE_METRICS, vec![vec![plain_us]]), readings(QUOTA_METRICS, quotas)].concat()
+    let labels = vec![("tenant", view.tenant.name.clone())];
+    LabelledReadings { labels, readings: readings(QUOTA_METRICS, quotas) }
 }
 
 /// Those in trouble, and the first `most` of the others.
@@ -252,6 +289,7 @@ pub(super) fn hot_key_readings(control: &ControlState, most: usize) -> Vec<Label
 mod tests {
     use super::*;
     use crate::use_meter::MeteredUse;
+    use sandstorm_metrics::ALL_QUOTAS;
 
     #[test]
     fn the_quotas_with_a_use_are_those_of_the_catalogue() {
@@ -264,5 +302,15 @@ mod tests {
         assert_eq!(used, USED_QUOTAS);
         let all: Vec<&str> = view.tenant.quotas.list().into_iter().map(|(name, _)| name).collect();
         assert_eq!(all, ALL_QUOTAS);
+        // Each is in the metric of its unit, and in no other.
+        let units = [NUMBER_QUOTAS, BYTES_QUOTAS, RATE_QUOTAS, BYTE_RATE_QUOTAS, TIME_QUOTAS];
+        let sorted = |names: &[&[&'static str]]| {
+            let mut names = names.concat();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(sorted(&units), sorted(&[ALL_QUOTAS]));
+        let used_units = [USED_NUMBER_QUOTAS, USED_BYTES_QUOTAS, RATE_QUOTAS, BYTE_RATE_QUOTAS];
+        assert_eq!(sorted(&used_units), sorted(&[USED_QUOTAS]));
     }
 }

@@ -95,8 +95,8 @@ impl Engine {
         levels
     }
 
-    /// Polls an invocation that waits, to see where. Its callee, if it has one, stays where it is: whoever calls another
-    /// extension meanwhile is told that one is under way.
+    /// Polls an invocation that waits, to see where. Its callee, if it has one, stays where it is: if the invocation
+    /// calls another extension meanwhile, it is told that one is under way.
     fn look(&mut self, participant: &Participant, invocation: &mut InvocationHandle, now_ms: u64) -> Vec<CodePlace> {
         // What was done since the last poll is not the tenant's.
         self.meter.interrupted();

@@ -1,4 +1,4 @@
-//! A call under way is found at its line: where it computes, and where it waits for another extension.
+//! A call under way is found at its line, in both tiers: where it computes, and where it waits for another extension.
 //! A look changes nothing of what comes of it.
 
 use super::*;
@@ -45,8 +45,10 @@ fn world_with(library: Arc<ExtensionLibrary>) -> (World, Arc<LoadedExtension>) {
     (world, nested)
 }
 
-fn library() -> Arc<ExtensionLibrary> {
-    ExtensionLibrary::load(&compile("nested", NESTED), builder::api_fingerprint()).unwrap()
+/// The source in both tiers.
+fn libraries() -> [Arc<ExtensionLibrary>; 2] {
+    let native = ExtensionLibrary::load(&compile("nested", NESTED), builder::api_fingerprint()).unwrap();
+    [native, Arc::clone(&sandboxed("nested", NESTED).library)]
 }
 
 fn levels(world: &mut World, invocation: &mut InvocationHandle, with_places: bool) -> Vec<CallLevel> {
@@ -62,44 +64,48 @@ fn activities(levels: &[CallLevel], lines: &[u32]) -> Vec<(CallActivity, bool)> 
 
 #[test]
 fn a_call_is_found_where_it_computes_and_where_it_waits_for_another_extension() {
-    let (mut world, nested) = world_with(library());
-    let budget = Budget { slice_us: 1_000, ..long() };
-    let mut invocation = world.begin(&nested, b">spin", budget);
-    assert_eq!(activities(&levels(&mut world, &mut invocation, true), &[]), [(CallActivity::New, false)]);
-    assert_eq!(invocation.paused_ns(), 0);
-    while world.poll(&mut invocation) != PollOutcome::Preempted {}
-    let spin = line_of("fn spin");
-    let lines = [line_of("db.call("), spin, spin + 1, spin + 2];
-    let expected = |is_there| [(CallActivity::SwitchedOut, is_there), (CallActivity::AwaitsCall, is_there)];
-    for _ in 0..3 {
-        let found = levels(&mut world, &mut invocation, true);
-        assert_eq!(activities(&found, &lines), expected(true), "{found:?}");
-        assert!(found[0].places[0].function.contains("spin"), "{found:?}");
-        assert!(found[1].places.iter().any(|place| place.function.contains("ask")), "{found:?}");
+    for library in libraries() {
+        let (mut world, nested) = world_with(library);
+        let budget = Budget { slice_us: 1_000, ..long() };
+        let mut invocation = world.begin(&nested, b">spin", budget);
+        assert_eq!(activities(&levels(&mut world, &mut invocation, true), &[]), [(CallActivity::New, false)]);
+        assert_eq!(invocation.paused_ns(), 0);
+        while world.poll(&mut invocation) != PollOutcome::Preempted {}
+        let spin = line_of("fn spin");
+        let lines = [line_of("db.call("), spin, spin + 1, spin + 2];
+        let expected = |is_there| [(CallActivity::SwitchedOut, is_there), (CallActivity::AwaitsCall, is_there)];
+        for _ in 0..3 {
+            let found = levels(&mut world, &mut invocation, true);
+            assert_eq!(activities(&found, &lines), expected(true), "{found:?}");
+            assert!(found[0].places.iter().any(|place| place.function.contains("spin")), "{found:?}");
+            assert!(found[1].places.iter().any(|place| place.function.contains("ask")), "{found:?}");
+        }
+        assert!(invocation.paused_ns() > 0);
+        let without = levels(&mut world, &mut invocation, false);
+        assert_eq!(activities(&without, &lines), expected(false), "nobody wanted them");
+        assert_eq!(world.poll(&mut invocation), PollOutcome::Preempted, "it goes on");
+        world.engine.finish(&world.participant, invocation);
     }
-    assert!(invocation.paused_ns() > 0);
-    let without = levels(&mut world, &mut invocation, false);
-    assert_eq!(activities(&without, &lines), expected(false), "nobody wanted them");
-    assert_eq!(world.poll(&mut invocation), PollOutcome::Preempted, "it goes on");
-    world.engine.finish(&world.participant, invocation);
 }
 
 #[test]
 fn a_call_ends_as_it_would_however_often_it_is_looked_at() {
-    let (mut world, nested) = world_with(library());
-    let mut invocation = world.begin(&nested, b">", long());
-    let mut seen = Vec::new();
-    let end = loop {
-        match world.poll(&mut invocation) {
-            PollOutcome::Pending | PollOutcome::Preempted => {}
-            end => break end,
-        }
-        let found = levels(&mut world, &mut invocation, true);
-        seen.push(found.iter().map(|level| level.activity).collect::<Vec<_>>());
-    };
-    assert_eq!((end, invocation.reply()), (PollOutcome::Done, &b"inner"[..]), "{seen:?}");
-    let waits = |inner| vec![inner, CallActivity::AwaitsCall];
-    assert_eq!(seen[..2], [waits(CallActivity::New), waits(CallActivity::Ready)], "{seen:?}");
-    assert_eq!(nested.stats.read().killed_total(), 0);
-    world.engine.finish(&world.participant, invocation);
+    for library in libraries() {
+        let (mut world, nested) = world_with(library);
+        let mut invocation = world.begin(&nested, b">", long());
+        let mut seen = Vec::new();
+        let end = loop {
+            match world.poll(&mut invocation) {
+                PollOutcome::Pending | PollOutcome::Preempted => {}
+                end => break end,
+            }
+            let found = levels(&mut world, &mut invocation, true);
+            seen.push(found.iter().map(|level| level.activity).collect::<Vec<_>>());
+        };
+        assert_eq!((end, invocation.reply()), (PollOutcome::Done, &b"inner"[..]), "{seen:?}");
+        let waits = |inner| vec![inner, CallActivity::AwaitsCall];
+        assert_eq!(seen[..2], [waits(CallActivity::New), waits(CallActivity::Ready)], "{seen:?}");
+        assert_eq!(nested.stats.read().killed_total(), 0);
+        world.engine.finish(&world.participant, invocation);
+    }
 }

@@ -1,4 +1,4 @@
-//! What a call waited for is told apart: its turns after a switch, reads, its own yields, calls of other
+//! What a call waited for is told apart, in both tiers: its turns after a switch, reads, its own yields, calls of other
 //! extensions, runs that begin anew, and locks.
 
 use std::sync::Barrier;
@@ -48,8 +48,10 @@ fn world_with(library: &Arc<ExtensionLibrary>) -> (World, Arc<LoadedExtension>) 
     (world, waits)
 }
 
-fn library() -> Arc<ExtensionLibrary> {
-    ExtensionLibrary::load(&compile("waits", WAITS), builder::api_fingerprint()).unwrap()
+/// The source in both tiers.
+fn libraries() -> [Arc<ExtensionLibrary>; 2] {
+    let native = ExtensionLibrary::load(&compile("waits", WAITS), builder::api_fingerprint()).unwrap();
+    [native, Arc::clone(&sandboxed("waits", WAITS).library)]
 }
 
 /// Polls so often, or until the end, with a nap before each poll but the first; `between` comes after each nap.
@@ -84,71 +86,77 @@ const NONE: WaitSum = WaitSum { count: 0, ns: 0 };
 
 #[test]
 fn reads_yields_calls_of_others_and_new_beginnings_are_told_apart() {
-    let (mut world, waits) = world_with(&library());
-    world.put(b"one", b"1");
-    let done = |world: &mut World, args: &[u8]| {
-        let (end, trace) = trace_of(world, &waits, (args, long(), 20), |world, poll| {
-            if args == b"anew" && poll == 2 {
-                world.put(b"one", b"2");
-            }
-        });
-        assert_eq!(end, PollOutcome::Done, "{}", String::from_utf8_lossy(args));
-        trace
-    };
-    let trace = done(&mut world, b"yield");
-    let CallPauses { yields, .. } = trace.pauses;
-    assert!(is_about(yields, 2) && trace.pauses == CallPauses { yields, ..CallPauses::default() }, "{trace:?}");
-    assert!(trace.since_begun_ns >= trace.since_first_poll_ns && trace.since_first_poll_ns >= yields.ns);
-    let CallPauses { reads, .. } = done(&mut world, b"read").pauses;
-    assert!(is_about(reads, 1), "{reads:?}");
-    let trace = done(&mut world, b"call");
-    let CallPauses { yields, calls, .. } = trace.pauses;
-    assert!(is_about(yields, 2) && is_about(calls, 2), "its callee's are its own: {trace:?}");
-    assert_eq!(trace.pauses, CallPauses { yields, calls, ..CallPauses::default() });
-    let trace = done(&mut world, b"anew");
-    let CallPauses { reads, yields, retries, vain_ns, .. } = trace.pauses;
-    assert!(is_about(reads, 1) && is_about(yields, 2) && is_about(retries, 1), "{trace:?}");
-    assert!(vain_ns > 0 && vain_ns <= trace.since_begun_ns, "{trace:?}");
-    assert_eq!(done(&mut world, b"write").pauses.locks, NONE, "nobody was in the way");
-    let trace = done(&mut world, b"yield");
-    assert_eq!((trace.pauses.retries, trace.pauses.vain_ns), (NONE, 0), "nothing is left of the call before");
+    for library in libraries() {
+        let (mut world, waits) = world_with(&library);
+        world.put(b"one", b"1");
+        let done = |world: &mut World, args: &[u8]| {
+            let (end, trace) = trace_of(world, &waits, (args, long(), 20), |world, poll| {
+                if args == b"anew" && poll == 2 {
+                    world.put(b"one", b"2");
+                }
+            });
+            assert_eq!(end, PollOutcome::Done, "{}", String::from_utf8_lossy(args));
+            trace
+        };
+        let trace = done(&mut world, b"yield");
+        let CallPauses { yields, .. } = trace.pauses;
+        assert!(is_about(yields, 2) && trace.pauses == CallPauses { yields, ..CallPauses::default() }, "{trace:?}");
+        assert!(trace.since_begun_ns >= trace.since_first_poll_ns && trace.since_first_poll_ns >= yields.ns);
+        let CallPauses { reads, .. } = done(&mut world, b"read").pauses;
+        assert!(is_about(reads, 1), "{reads:?}");
+        let trace = done(&mut world, b"call");
+        let CallPauses { yields, calls, .. } = trace.pauses;
+        assert!(is_about(yields, 2) && is_about(calls, 2), "its callee's are its own: {trace:?}");
+        assert_eq!(trace.pauses, CallPauses { yields, calls, ..CallPauses::default() });
+        let trace = done(&mut world, b"anew");
+        let CallPauses { reads, yields, retries, vain_ns, .. } = trace.pauses;
+        assert!(is_about(reads, 1) && is_about(yields, 2) && is_about(retries, 1), "{trace:?}");
+        assert!(vain_ns > 0 && vain_ns <= trace.since_begun_ns, "{trace:?}");
+        assert_eq!(done(&mut world, b"write").pauses.locks, NONE, "nobody was in the way");
+        let trace = done(&mut world, b"yield");
+        assert_eq!((trace.pauses.retries, trace.pauses.vain_ns), (NONE, 0), "nothing is left of the call before");
+    }
 }
 
 #[test]
 fn a_call_that_computes_past_its_slice_tells_how_long_it_waited_for_its_next_turn() {
-    let (mut world, waits) = world_with(&library());
-    let budget = Budget { slice_us: 1_000, ..long() };
-    let (end, trace) = trace_of(&mut world, &waits, (b"spin", budget, 3), |_, _| {});
-    let CallPauses { switched, .. } = trace.pauses;
-    assert_eq!((end, trace.switches), (PollOutcome::Preempted, 3));
-    assert!(is_about(switched, 2), "the third has not ended: {trace:?}");
-    assert_eq!(trace.pauses, CallPauses { switched, ..CallPauses::default() });
+    for library in libraries() {
+        let (mut world, waits) = world_with(&library);
+        let budget = Budget { slice_us: 1_000, ..long() };
+        let (end, trace) = trace_of(&mut world, &waits, (b"spin", budget, 3), |_, _| {});
+        let CallPauses { switched, .. } = trace.pauses;
+        assert_eq!((end, trace.switches), (PollOutcome::Preempted, 3));
+        assert!(is_about(switched, 2), "the third has not ended: {trace:?}");
+        assert_eq!(trace.pauses, CallPauses { switched, ..CallPauses::default() });
+    }
 }
 
 #[test]
 fn a_write_that_waits_for_a_lock_tells_so() {
-    let (mut world, waits) = world_with(&library());
-    // This thread may come so late that the lock is free again: then they meet once more.
-    let told = (0..1_000).find_map(|_| {
-        let (shared, taken) = (Arc::clone(&world.shared), Barrier::new(2));
-        let trace = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let (other, view) = (shared.epochs.register(), shared.view("ada"));
-                let table = &view.table_by_name("numbers").unwrap().table;
-                let _locked = table.exclusive(&other, StripeSet::ALL);
+    for library in libraries() {
+        let (mut world, waits) = world_with(&library);
+        // This thread may come so late that the lock is free again: then they meet once more.
+        let told = (0..1_000).find_map(|_| {
+            let (shared, taken) = (Arc::clone(&world.shared), Barrier::new(2));
+            let trace = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (other, view) = (shared.epochs.register(), shared.view("ada"));
+                    let table = &view.table_by_name("numbers").unwrap().table;
+                    let _locked = table.exclusive(&other, StripeSet::ALL);
+                    taken.wait();
+                    std::thread::sleep(Duration::from_millis(2));
+                });
                 taken.wait();
-                std::thread::sleep(Duration::from_millis(2));
+                let mut invocation = world.begin(&waits, b"write", long());
+                while world.engine.poll(&world.participant, &mut invocation, NOW_MS, false) == PollOutcome::Pending {}
+                let trace = invocation.trace();
+                world.engine.finish(&world.participant, invocation);
+                trace
             });
-            taken.wait();
-            let mut invocation = world.begin(&waits, b"write", long());
-            while world.engine.poll(&world.participant, &mut invocation, NOW_MS, false) == PollOutcome::Pending {}
-            let trace = invocation.trace();
-            world.engine.finish(&world.participant, invocation);
-            trace
+            Some(trace.pauses).filter(|pauses| pauses.locks.count > 0)
         });
-        Some(trace.pauses).filter(|pauses| pauses.locks.count > 0)
-    });
-    let CallPauses { locks, .. } = told.expect("it has waited");
-    assert!(locks.ns > 0, "{locks:?}");
-    assert_eq!(told, Some(CallPauses { locks, ..CallPauses::default() }), "and for nothing else");
+        let CallPauses { locks, .. } = told.expect("it has waited");
+        assert!(locks.ns > 0, "{locks:?}");
+        assert_eq!(told, Some(CallPauses { locks, ..CallPauses::default() }), "and for nothing else");
+    }
 }

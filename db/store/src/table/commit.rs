@@ -10,7 +10,7 @@ use super::buckets::{BUCKET_BYTES, SpareBuckets, stripe_of};
 use super::locked_stripe::{FoundRecord, LockedStripe, UnpublishedRecord, record_charge};
 use super::{ExclusiveStripes, RecordTable, StripeSet};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, STRIPES};
-use crate::lock_waits::note_commit_wait;
+use crate::noted_locks::note_commit_wait;
 use crate::transactions::change::KeyChange;
 use crate::transactions::protocol;
 use crate::{EpochGuard, Participant, ShownPosition, StoreError};

@@ -81,7 +81,7 @@ pub use self::update::{ExclusiveStripes, RecordUpdate, StripeSet, UpdateValue};
 pub use self::zeroed_pages::bucket_array_bytes;
 use super::backed::TableBackend;
 use super::epochs::{Garbage, GarbageAccount, GarbageCharge, IncrementalDrop};
-use super::lock_waits::lock_noted;
+use super::noted_locks::lock_noted;
 use super::record::RecordRef;
 use super::slots::SlotOwnership;
 use super::spill::TableSpill;

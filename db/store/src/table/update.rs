@@ -18,7 +18,7 @@ use super::record_head::{RecordHead, live_record};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, RETAINED_VALUE_BYTES, RETAINED_VALUE_PER_KEY, STRIPES,
 };
-use crate::lock_waits::lock_noted;
+use crate::noted_locks::lock_noted;
 use crate::record::{VALUE_PARTS, ValueSource, parts_len};
 use crate::{Participant, RecordMarks, RecordRef, StoreCondition, StoreError, WriteOptions};
 

@@ -355,8 +355,37 @@ fn a_thousand_and_twenty_four_tenants_each_have_a_row_with_their_own_numbers() {
         "sandstorm_extension_call_waiting_seconds_sum{tenant=\"t0007\",extension=\"count\"} 0.006".to_owned(),
         "sandstorm_tenant_quota_used{tenant=\"t0007\",quota=\"extensions\"} 1".to_owned(),
         "sandstorm_tenant_quota_limit{tenant=\"t0007\",quota=\"extensions\"} 64".to_owned(),
-        "sandstorm_tenant_quota_limit{tenant=\"t1023\",quota=\"weight\"} 1".to_owned(),
+        "sandstorm_tenant_quota_limit{tenant=\"t0007\",quota=\"weight\"} 1".to_owned(),
+        "sandstorm_tenant_quota_limit_seconds{tenant=\"t0007\",quota=\"slice_us\"} 0.0001".to_owned(),
+        "sandstorm_tenant_quota_limit_bytes{tenant=\"t0007\",quota=\"reply_bytes\"} 8388608".to_owned(),
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing");
     }
+}
+
+#[test]
+fn the_series_of_quotas_are_those_of_the_tenants_that_are_nearest_to_one() {
+    let server = Server::without_builder();
+    for number in 0..2 * crate::limits::METRIC_SERIES {
+        let tenant = sandstorm_catalog::NewTenant::named(&format!("t{number:04}"));
+        server.control.directory.create_tenant(tenant).expect("a tenant");
+    }
+    load(&server, "t0007", "count", (3, 1));
+    let with_quotas = |text: &str| {
+        let limits = text.lines().filter(|line| line.starts_with("sandstorm_tenant_quota_limit{"));
+        limits.filter(|line| line.contains("quota=\"weight\"")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (_, text) = server.raw("GET", "/metrics?old_names=false", Some(&server.operator), b"");
+    assert_eq!(with_quotas(&text).len(), crate::limits::METRIC_SERIES, "no more, however many tenants there are");
+    let one = |top: usize| {
+        let path = format!("/metrics?old_names=false&top={top}");
+        with_quotas(&server.raw("GET", &path, Some(&server.operator), b"").1)
+    };
+    assert_eq!(one(1), ["sandstorm_tenant_quota_limit{tenant=\"t0007\",quota=\"weight\"} 1"], "the nearest to one");
+    assert_eq!(one(0), [""; 0]);
+    // One that has nearly used a quota has its series whatever is asked for.
+    let few = json!({"quotas": {"extensions": 1}});
+    assert_eq!(server.operator("PATCH", "/v1/tenants/t0007", few).0, 200);
+    assert_eq!(one(0).len(), 1);
+    assert_eq!(one(1).len(), 2);
 }
