@@ -13,6 +13,7 @@ mod agreed_in_memory;
 mod agreed_tenants;
 #[cfg(test)]
 mod agreed_tests;
+mod agreed_trigger;
 mod agreement;
 mod backed_tables;
 mod change_log;
@@ -61,6 +62,7 @@ mod tenant_ref;
 pub mod testing;
 mod token_match;
 mod token_rotation;
+mod trigger_changes;
 mod versions;
 
 #[cfg(test)]
@@ -79,6 +81,7 @@ use sandstorm_store::{Participant, RecordTable, StorageMode, StoreError, StripeS
 
 pub use agreed_changes::AgreedImage;
 pub use agreed_tenants::AgreedLogNumbers;
+pub use agreed_trigger::{AgreedTrigger, AgreedTriggers};
 pub use agreement::{AgreedChange, AgreedNews, AgreedRevision, DirectoryAgreement, ProposalOutcome};
 pub use deployment::Deployment;
 pub use directory::{Directory, TenantChange};
@@ -231,6 +234,8 @@ pub struct TenantView {
     pub given: Vec<IssuedGrant>,
     /// The secrets that its code may read.
     pub secrets: Arc<TenantSecrets>,
+    /// In a cluster: its triggers, as all servers have them.
+    pub triggers: Arc<AgreedTriggers>,
 }
 
 impl TenantView {

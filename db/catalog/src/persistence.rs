@@ -171,6 +171,7 @@ impl Directory {
         self.set_spill_quota(&tenant);
         let mut view = TenantView::of(tenant);
         view.secrets = Arc::new(TenantSecrets::restored(&self.sealer.read(), (kept.id, &kept.name), &kept.secrets));
+        view.triggers = Arc::new(kept.triggers.clone());
         view.versions = Arc::new(kept.versions.clone());
         view.shared = kept.shared.iter().map(|(name, with)| (name.as_str().into(), with.clone())).collect();
         view.enabled = kept.enabled.iter().map(|(name, of)| (name.as_str().into(), of.clone())).collect();
@@ -307,6 +308,7 @@ pub(super) fn journal_tenant(next: &DirectoryState, view: &TenantView) -> Journa
         suspended: view.suspended.iter().map(|(name, why)| (name.to_string(), suspension(why))).collect(),
         confined: view.confined.iter().map(|(name, why)| (name.to_string(), why.to_string())).collect(),
         secrets: view.secrets.journal(),
+        triggers: view.triggers.as_ref().clone(),
         versions: view.versions.as_ref().clone(),
         shared: view.shared.iter().map(|(name, with)| (name.to_string(), with.clone())).collect(),
         enabled: view.enabled.iter().map(|(name, of)| (name.to_string(), of.clone())).collect(),
@@ -342,6 +344,7 @@ impl TenantView {
             renamed: HashMap::new(),
             given: Vec::new(),
             secrets: Arc::default(),
+            triggers: Arc::default(),
         }
     }
 }

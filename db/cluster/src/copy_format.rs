@@ -29,6 +29,9 @@ pub(crate) enum CopyAsk {
     Alive,
     /// This attempt is over: serve the slots.
     Abandon,
+    /// The slots of this attempt are handed over: whether calls are made for all changes from before. Earlier versions
+    /// do not know the question.
+    Called,
 }
 
 /// A request of the target of a move.

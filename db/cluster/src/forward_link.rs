@@ -49,9 +49,9 @@ impl ForwardLink {
         self.control == server.control && self.fingerprint == server.fingerprint
     }
 
-    /// Sends a request, once, and waits for its answer.
-    pub(crate) fn send(&self, key: &str, request: &[u8], time: Duration) -> LinkAnswer {
-        let url = format!("{}{FORWARD_PATH}", self.control.trim_end_matches('/'));
+    /// Sends a request to a path, once, and waits for its answer.
+    pub(crate) fn send(&self, path: &str, (key, request): (&str, &[u8]), time: Duration) -> LinkAnswer {
+        let url = format!("{}{path}", self.control.trim_end_matches('/'));
         let connect = FORWARD_CONNECT_TIMEOUT.min(time);
         let asked = self.agent.post(&url).header(PEER_KEY_HEADER, key).config();
         let asked = asked.timeout_global(Some(time)).timeout_connect(Some(connect)).build();

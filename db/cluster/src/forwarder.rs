@@ -15,7 +15,7 @@ use sandstorm_net::forwarding::{CommandForwarder, ForwardDone, ForwardedBatch};
 
 use crate::answer_budget::AnswerBudget;
 use crate::forward_batch::{BatchUnderWay, ForwardFailure};
-use crate::forward_link::{ForwardLink, LinkAnswer};
+use crate::forward_link::{FORWARD_PATH, ForwardLink, LinkAnswer};
 use crate::forward_queue::{ForwardPart, ForwardQueue, ThreadNeed};
 use crate::limits::{FORWARD_IDLE, FORWARD_TIMEOUT};
 use crate::move_coordinator::MoveCoordinator;
@@ -230,7 +230,7 @@ impl ForwarderState {
             link.clone()
         };
         let Some(link) = link else { return all(ForwardFailure::Moving) };
-        let failed = match link.send(&key, &under_way.batch.request(numbers), time) {
+        let failed = match link.send(FORWARD_PATH, (&key, &under_way.batch.request(numbers)), time) {
             LinkAnswer::Answered(answers) => {
                 let numbers = under_way.take_over(numbers, id, &answers);
                 return (!numbers.is_empty()).then_some(OpenCommands { numbers, why: ForwardFailure::Moving });

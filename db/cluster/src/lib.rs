@@ -15,6 +15,8 @@ mod backed_move_tests;
 pub mod backed_moves;
 mod balance_requests;
 mod broken_rules;
+mod call_link;
+pub mod change_calls;
 #[cfg(test)]
 mod copies_tests;
 pub mod copies_view;
@@ -82,6 +84,7 @@ mod succession;
 pub use access::{EtcdAccess, EtcdAccessError, EtcdEndpoint};
 pub use address::ClusterAddress;
 pub use agent::{ClusterAgent, ClusterStartError, CopySettings, JoiningServer};
+pub use call_link::{CALLS_PATH, CallLinks};
 pub use directory::ClusterDirectory;
 pub use failover_mode::FailoverMode;
 pub use forward_link::FORWARD_PATH;

@@ -81,6 +81,22 @@ pub const FLUSH_BEFORE_FREEZE: Duration = Duration::from_secs(1);
 pub const FLUSH_FROZEN: Duration = Duration::from_secs(2);
 /// Time between two looks at what backings do not have yet.
 pub const BACKING_POLL: Duration = Duration::from_millis(5);
+/// Bytes of the log for whose changes calls are still to be made when slots are frozen, at most, if those who make them
+/// come so far in time: some tens of milliseconds of calls, for which the target's own wait.
+pub const CALLS_LEFT_BYTES: u64 = 1 << 20;
+/// Time for which an answer of the source waits for those calls, until it says that they are not made yet.
+pub const CALLS_WAIT: Duration = Duration::from_secs(1);
+/// Time for which a move waits for them in all, before its slots are frozen and again afterwards. A call that fails is
+/// made again for longer than that.
+pub const CALLS_WAIT_MOST: Duration = Duration::from_secs(10);
+/// Time for which the target waits until the source says that they are made. Longer than the source waits itself: it
+/// may start again meanwhile.
+pub const CALLS_ELSEWHERE_MOST: Duration = Duration::from_secs(15);
+/// Time between two looks whether they are made.
+pub const CALLS_POLL: Duration = Duration::from_millis(2);
+/// Time in which another server runs calls for changes. Their budgets are well below that; one that is made again since
+/// its answer was late runs twice.
+pub const CALLS_TIMEOUT: Duration = Duration::from_secs(60);
 /// Changed keys that one answer of the source has, at most.
 pub const COPY_CHANGES: usize = 4_096;
 /// Bytes of noted keys above which the changes are copied between the pages, so that a long copy is not spoilt by

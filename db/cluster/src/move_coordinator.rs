@@ -22,6 +22,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use sandstorm_store::slots::{SlotOwnership, SlotSpan};
 
 use crate::broken_rules::{MemberRule, is_broken};
+use crate::change_calls::CallWaits;
 use crate::copies_view::CopiesView;
 use crate::limits::{CHANGE_TIMEOUT, HAND_OVER_TIMEOUT, MAP_CHANGE_TRIES, MAP_REQUESTS};
 use crate::map_requests::{FASTER, MapAnswer, MapChange, MapRequest, WaitingRequest};
@@ -105,6 +106,7 @@ pub struct MoveCoordinator {
     /// Held while some of the records of slots that are other servers' are removed.
     removal: Mutex<()>,
     copies: CopiesView,
+    calls: CallWaits,
 }
 
 impl std::fmt::Debug for MoveCoordinator {
@@ -124,6 +126,7 @@ impl MoveCoordinator {
             turn: Mutex::default(),
             removal: Mutex::default(),
             copies: CopiesView::default(),
+            calls: CallWaits::default(),
         }
     }
 
@@ -497,14 +500,6 @@ impl MoveCoordinator {
         let mut state = self.state.lock();
         state.cleared.push(move_id);
         state.agent.iter().for_each(Thread::unpark);
-    }
-
-    /// Whether a text is the key with which the servers of the cluster show each other that they are.
-    pub fn is_peer_key(&self, text: &str) -> bool {
-        let key = self.state.lock().peer_key.clone();
-        // Digests, so that the time that it takes says nothing of the key.
-        let digest = |text: &str| ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        !key.is_empty() && digest(&key).as_ref() == digest(text).as_ref()
     }
 
     /// How far the copy is that this server makes or serves.

@@ -164,6 +164,8 @@ impl MovingServer {
             }
             CopyAsk::Alive => drop(self.coordinator.span_of(request.attempt)?),
             CopyAsk::Abandon => self.coordinator.abandon(request.attempt),
+            // Nobody makes calls for changes.
+            CopyAsk::Called => {}
         }
         Ok(answer)
     }

@@ -177,6 +177,15 @@ impl SlotCopy {
         self.ask(source, CopyAsk::Alive).map(drop)
     }
 
+    /// Asks the source, which has handed the slots over, whether calls are made for all of their changes there. It waits
+    /// a while for them.
+    ///
+    /// # Errors
+    /// One line: it does not answer.
+    pub(crate) fn ask_called(&self, source: &mut impl CopySource) -> Result<bool, String> {
+        self.ask(source, CopyAsk::Called).map(|answer| !answer.head.waits)
+    }
+
     /// Copies what has changed, and what is noted of it; returns where this goes on.
     fn copy_changes(
         &mut self,

@@ -14,7 +14,8 @@ use crate::broken_rules::{MemberRule, is_broken};
 use crate::copy_format::{CopiedTable, CopyAnswer, EmptiedTable};
 use crate::copy_notes::CopyNotes;
 use crate::limits::{
-    CLEAR_BATCH, COPY_PAGE_BYTES, COPY_PAUSE, COPY_READS, LOG_INTERVAL, MOVE_POLL_INTERVAL, SPILL_WAIT,
+    CALLS_ELSEWHERE_MOST, CLEAR_BATCH, COPY_PAGE_BYTES, COPY_PAUSE, COPY_READS, LOG_INTERVAL, MOVE_POLL_INTERVAL,
+    SPILL_WAIT,
 };
 use crate::move_coordinator::{CopyProgress, MoveCoordinator};
 use crate::peer_link::PeerLink;
@@ -94,6 +95,7 @@ impl MoverLoop {
         while !self.stop.load(Ordering::Relaxed) {
             self.own.participant.offline();
             self.coordinator.slots().set_awaited(None);
+            self.coordinator.slots().set_called_elsewhere(None);
             self.remove_cancelled();
             if let Some((move_id, span)) = self.coordinator.next_to_clear() {
                 self.clear(move_id, span);
@@ -204,6 +206,22 @@ impl MoverLoop {
         while self.coordinator.is_to_be_copied(wanted.id) && copy.is_over() && !self.stops() {
             std::thread::park_timeout(Duration::from_millis(1));
         }
+        if copy.is_over() {
+            self.await_calls(&copy, &mut link);
+        }
+    }
+
+    /// Waits until the source has made its calls for changes of the slots, which are this server's by now.
+    fn await_calls(&self, copy: &SlotCopy, link: &mut PeerLink) {
+        let until = Instant::now() + CALLS_ELSEWHERE_MOST;
+        while !self.stops() && Instant::now() < until {
+            match copy.ask_called(link) {
+                Ok(true) => return,
+                Ok(false) => {}
+                // It may start again.
+                Err(_) => std::thread::park_timeout(COPY_PAUSE),
+            }
+        }
     }
 
     /// What is to be done between two steps: the source is told that the copy goes on, clients are told that slots
@@ -211,6 +229,7 @@ impl MoverLoop {
     fn attend(&self, copy: &SlotCopy, link: &mut PeerLink) -> Result<(), String> {
         if copy.is_ready() {
             self.coordinator.slots().set_awaited(Some(copy.span()));
+            self.coordinator.slots().set_called_elsewhere(Some(copy.span()));
         }
         if copy.waits {
             std::thread::park_timeout(COPY_PAUSE);

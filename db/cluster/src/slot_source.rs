@@ -123,6 +123,13 @@ impl MoveCoordinator {
                 self.abandon(attempt);
                 Ok(CopyAnswer::default())
             }
+            CopyAsk::Called => {
+                participant.offline();
+                match self.calls().after_hand_over(attempt, directory.change_log()) {
+                    Ok(()) => Ok(CopyAnswer::default()),
+                    Err(who) => Ok(waiting(who)),
+                }
+            }
         }
     }
 
@@ -234,6 +241,9 @@ impl MoveCoordinator {
             return Ok(CopyAnswer { head: CopyHead { waits: true, ..CopyHead::default() }, records: Vec::new() });
         }
         participant.offline();
+        if let Err(who) = self.calls().before_freeze(attempt, directory.change_log()) {
+            return Ok(waiting(format!("not all calls for changes are made: {who}")));
+        }
         if let Err(why) = write_slots(directory, span, (FREEZE_BELOW_DIRTY, FLUSH_BEFORE_FREEZE)) {
             return Ok(waiting(why));
         }

@@ -412,6 +412,28 @@ pub const TRIGGER_RETRIES_MAX: u32 = 120;
 pub const TRIGGER_PAUSE_MIN_MS: u64 = 100;
 /// The same, at most.
 pub const TRIGGER_PAUSE_MAX_MS: u64 = 30_000;
+/// Pause before a call is made whose key is between two servers of a cluster, in milliseconds: the last step of a move
+/// takes some milliseconds.
+pub const TRIGGER_MOVED_PAUSE_MS: u64 = 20;
+/// Time for which moves of slots do not wait for a trigger that has made one of them wait for as long as it may, in
+/// milliseconds: one that fails or is hostile holds up a move each ten minutes.
+pub const TRIGGER_GIVEN_UP_MS: u64 = 600_000;
+/// Time between two looks for triggers that other servers of a cluster have made or changed: as often as a server reads
+/// the cluster's directory.
+pub const TRIGGER_AGREED_LOOK: Duration = Duration::from_millis(100);
+/// For how long what a schedule was due is due again where another server of a cluster takes its calls over, in
+/// milliseconds: longer than a server that is gone counts as one that lives.
+pub const TRIGGER_DUE_AGAIN_MS: u64 = 15_000;
+/// Requests with calls for keys of other servers of a cluster that are sent at a time, at most: a thread each. A tenant
+/// has one at a time, of all calls that its trigger begins in a turn.
+pub const TRIGGER_REMOTE_THREADS: usize = 8;
+/// Bytes of the arguments in such a request from which on the next call is in another one: it has one call at least.
+pub const TRIGGER_REMOTE_BYTES: usize = 1 << 20;
+/// Time in which calls for another server of a cluster are run, until it is told that they still run. Less than that
+/// server's patience.
+pub const TRIGGER_REMOTE_RUN: Duration = Duration::from_secs(50);
+/// Letters of the text of such a call that failed: what is kept of it.
+pub const TRIGGER_REMOTE_TEXT: usize = 500;
 /// Changes of a table that are handled at the same time: keys share so many slots.
 pub const TRIGGER_SLOTS: usize = 64;
 /// Calls of a trigger that wait or run, at most.

@@ -217,6 +217,10 @@ pub struct SlotOwnership {
     is_spoilt: AtomicBool,
     /// Whether records of slots that this server does not own yet are copied here.
     has_arrivals: AtomicBool,
+    /// Times that the slots which this server owns were set.
+    changes: AtomicU64,
+    /// The slots whose former owner still makes calls for changes from before, as [`span_bits`].
+    called_elsewhere: AtomicU32,
 }
 
 impl SlotOwnership {
@@ -235,6 +239,8 @@ impl SlotOwnership {
             noted_bytes: AtomicUsize::new(0),
             is_spoilt: AtomicBool::new(false),
             has_arrivals: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            called_elsewhere: AtomicU32::new(NO_SPAN),
         }
     }
 
@@ -286,6 +292,24 @@ impl SlotOwnership {
             word.store(bits, Ordering::Release);
         }
         self.has_all.store(all, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Times that the slots which this server owns were set. Whoever sees the same number before and after some work,
+    /// and owns a slot afterwards, has owned it all the while.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Says of which slots another server, which has handed them over, still makes the calls for changes from before:
+    /// this one makes none for their changes until then, so that those of a key come in the order of its versions.
+    pub fn set_called_elsewhere(&self, span: Option<SlotSpan>) {
+        self.called_elsewhere.store(span_bits(span), Ordering::Release);
+    }
+
+    /// Whether [`SlotOwnership::set_called_elsewhere`] names a slot.
+    pub fn is_called_elsewhere(&self, slot: u16) -> bool {
+        span_of_bits(self.called_elsewhere.load(Ordering::Acquire)).is_some_and(|span| span.contains(slot))
     }
 
     /// The map that was read last.
@@ -364,6 +388,8 @@ impl SlotOwnership {
             let bits = (0..64).fold(0, |bits, bit| bits | u64::from(span.contains(first + bit)) << bit);
             word.fetch_and(!bits, Ordering::AcqRel);
         }
+        // Behind the bits: see `changes`.
+        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether this server writes what the backing of a table does not have yet of a key. It does while the key's slot
@@ -496,6 +522,21 @@ mod tests {
         assert_eq!(own.write_back(b"foo"), WriteBack::Never);
         own.set_map(map(None));
         assert_eq!(own.write_back(b"bar"), WriteBack::Later);
+    }
+
+    #[test]
+    fn whoever_looks_before_and_after_learns_whether_a_slot_was_owned_in_between() {
+        let own = SlotOwnership::new(server(1).id);
+        let before = own.changes();
+        assert!(own.owns_slot(7) && own.changes() == before, "nothing has changed");
+        own.disown(SlotSpan { first: 5, last: 9 });
+        assert!(!own.owns_slot(7), "it is not served now");
+        own.set_owned(|_| true);
+        assert!(own.owns_slot(7) && own.changes() != before, "it is served again, and was not in between");
+        own.set_called_elsewhere(Some(SlotSpan { first: 5, last: 9 }));
+        assert!(own.is_called_elsewhere(9) && !own.is_called_elsewhere(10));
+        own.set_called_elsewhere(None);
+        assert!(!own.is_called_elsewhere(9));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use sandstorm_backing::BackingSettings;
 
+use super::super::agreed_trigger::AgreedTriggers;
 use super::super::deployment::Deployment;
 use super::super::expiry_watchers::ExpiryWatchers;
 use super::super::shared_extension::{EnabledExtension, ShareAudience};
@@ -261,6 +262,9 @@ pub struct JournalTenant {
     /// Its secrets, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, JournalSecret>,
+    /// Its triggers on which the servers of a cluster agree, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub triggers: AgreedTriggers,
     /// Versions of its extensions.
     pub versions: ExtensionVersions,
     /// Its extensions that others may enable.

@@ -56,7 +56,7 @@ impl CommandLimiter {
 /// Another server of the cluster that sends commands. It is looked at before the body is read. Where as many requests
 /// as may be are under way there is no permit: its connection may be closed for another one's, such as a question
 /// whether this server is there, and its body is read only so that it sees the answer.
-pub(super) struct CommandPeer(Option<RequestPermit<SocketAddr>>);
+pub(super) struct CommandPeer(pub(super) Option<RequestPermit<SocketAddr>>);
 
 impl FromRequestParts<Arc<ControlState>> for CommandPeer {
     type Rejection = ApiError;

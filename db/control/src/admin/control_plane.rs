@@ -20,10 +20,10 @@ use crate::events::{EventCode, EventLog, NewEvent, WebhookSenders};
 use crate::history::UsageHistory;
 use crate::http_listener::{CertificateWatcher, ServerCertificate};
 use crate::otlp::OtlpSender;
-use crate::triggers::TriggerRunner;
+use crate::triggers::{CallSinks, RemoteCaller, TriggerRunner};
 use sandstorm_builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
 use sandstorm_catalog::Directory;
-use sandstorm_cluster::MoveCoordinator;
+use sandstorm_cluster::{CallLinks, MoveCoordinator};
 use sandstorm_metrics::ServerMetrics;
 use sandstorm_server::workers::{ListenerConfig, LocalCaller};
 
@@ -349,8 +349,16 @@ fn start_triggers(
     };
     let folder = (!config.ephemeral).then_some(&*config.state);
     let directory = Arc::clone(&control.directory);
-    let call = Box::new(move |home, begun| calls.call_all(home, begun));
-    let runner = config.beside_workers(|| TriggerRunner::start(directory, Box::new(note), folder, call))?;
+    let mut sinks = CallSinks::here(Box::new(move |home, begun| calls.call_all(home, begun)));
+    if let Some(coordinator) = &control.moves {
+        let links = CallLinks::new(coordinator);
+        let remote = RemoteCaller::new(Box::new(move |server, request| links.send(server, request)));
+        sinks.elsewhere = Box::new(move |request| remote.push(request));
+    }
+    let runner = config.beside_workers(|| TriggerRunner::start(directory, Box::new(note), folder, sinks))?;
+    if let Some(coordinator) = &control.moves {
+        coordinator.calls().set_caller(runner.change_caller());
+    }
     // It is set once.
     let _was_set = control.triggers.set(runner);
     Ok(())

@@ -84,6 +84,7 @@ mod token_rotation;
 mod tokens;
 mod top;
 mod totals;
+mod trigger_calls;
 mod triggers;
 pub mod types;
 mod version_history;

@@ -34,7 +34,7 @@ use super::{
     changes, cluster, cluster_balance, cluster_commands, cluster_copies, cluster_split, deployments, events,
     extension_limits, findings, grants, heat, history, host_header, hot, latency, logs, overview, overview_page, page,
     profile, prometheus, push, rebuild, recheck, records, scrub, secrets, slow, stat, token_rotation, tokens, top,
-    triggers, versions,
+    trigger_calls, triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
@@ -113,6 +113,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     GET "/v1/cluster/life" Anyone cluster_copies::life;
     POST "/v1/cluster/copy" Anyone cluster::copy;
     POST "/v1/cluster/commands" Anyone cluster_commands::run, cluster_commands::REQUEST_BYTES;
+    POST "/v1/cluster/trigger-calls" Anyone trigger_calls::run, trigger_calls::REQUEST_BYTES;
     POST "/v1/cluster/replica" Anyone cluster_copies::replica, cluster_copies::QUESTION_BYTES;
     GET "/v1/denied" Operator recheck::list;
     DELETE "/v1/denied/{pattern}" Operator recheck::end;

@@ -125,8 +125,7 @@ impl Server {
     /// The same with this directory.
     fn start_with(directory: Arc<Directory>, extensions: RestoredExtensions) -> Server {
         let (operator, stops) = (token::generate(), Arc::new(AtomicUsize::new(0)));
-        let stopped = stops.clone();
-        let data = "127.0.0.1:7400".parse().unwrap();
+        let (stopped, data) = (stops.clone(), "127.0.0.1:7400".parse().unwrap());
         let (listen, metrics, keys) = (Vec::new(), ServerMetrics::new(2), OperatorCredentials::new(&operator, None));
         let served = DataPlaneView { directory, metrics, data, listen, calls: None, profiler: None, moves: None };
         let control = ControlState::new(served, extensions, keys, move || {
@@ -252,6 +251,7 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("POST", "/v1/cluster/copy", "", [404, 404, 404, 404]),
     ("POST", "/v1/cluster/replica", "", [404, 404, 404, 404]),
     ("POST", "/v1/cluster/commands", "", [404, 404, 404, 404]),
+    ("POST", "/v1/cluster/trigger-calls", "", [404, 404, 404, 404]),
     ("GET", "/v1/denied", "", [200, 403, 403, 401]),
     ("DELETE", "/v1/denied/peekable", "", [404, 403, 403, 401]),
     ("POST", "/v1/shutdown", "", [200, 403, 403, 401]),

@@ -291,6 +291,7 @@ fn refused(error: TriggerError) -> ApiError {
         }
         TriggerError::NotLogged(table) => not_logged(&table),
         TriggerError::NoPositions(_) => ApiError::invalid(message).hint("leave `from` out: dead letters are replayed"),
+        TriggerError::NotAgreed(_) => ApiError::not_kept(message),
         TriggerError::Unwritable(_) => ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "not_kept", message)
             .hint("it holds until the server stops; make room on the disk and say it again"),
     }

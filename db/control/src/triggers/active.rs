@@ -8,12 +8,13 @@ use data_encoding::BASE64;
 
 use super::batch_size::{BatchOutcome, BatchSize};
 use super::call_queue::{BegunInvocation, CallEnd, CallQueue, TriggerCall, TriggerCallOutcome};
+use super::call_routes::{CallHome, CallPlace, CallRoutes};
 use super::definition::{TriggerDefinition, TriggerOp, TriggerSource};
-use super::schedule::Schedule;
+use super::schedule::{Schedule, last_due};
 use super::state_file::{DeadLetter, StoredTrigger};
-use crate::limits::{TRIGGER_DEAD_LETTER_BYTES, TRIGGER_DEAD_LETTERS, TRIGGER_READ_BYTES};
+use crate::limits::{TRIGGER_DEAD_LETTER_BYTES, TRIGGER_DEAD_LETTERS, TRIGGER_GIVEN_UP_MS, TRIGGER_READ_BYTES};
 use sandstorm_api::change::{Change, ChangeOp};
-use sandstorm_catalog::TenantView;
+use sandstorm_catalog::{AgreedTrigger, TenantView};
 use sandstorm_log::{ChangeKind, ChangeLog, LogTail, LoggedChange, TailError};
 use sandstorm_net::rpc::RpcStatus;
 
@@ -75,6 +76,8 @@ pub(super) struct ActiveTrigger {
     pub(super) extension: Arc<str>,
     source: TriggerSource,
     pub(super) paused: String,
+    /// In a cluster: what the servers have agreed on, as this one has taken it over.
+    pub(super) agreed: Option<AgreedTrigger>,
     waiting: String,
     queue: CallQueue,
     /// Of a trigger with a batch: how many changes its calls have.
@@ -94,6 +97,18 @@ pub(super) struct ActiveTrigger {
     counts: TriggerCounts,
     last_error: String,
     last_error_at_ms: Option<u64>,
+    /// Until when moves of slots do not wait for it, in milliseconds since 1970.
+    given_up_until_ms: u64,
+}
+
+/// A call that begins.
+pub(super) struct BegunTriggerCall {
+    pub(super) place: InvocationPlace,
+    pub(super) args: Vec<u8>,
+    /// Where it is made.
+    pub(super) at: CallPlace,
+    /// The cluster's slots of its keys.
+    pub(super) slots: Vec<u16>,
 }
 
 /// A trigger's tenant and name.
@@ -108,7 +123,8 @@ impl ActiveTrigger {
     /// # Errors
     /// What is wrong with its definition.
     pub(super) fn of(stored: StoredTrigger) -> Result<ActiveTrigger, String> {
-        let StoredTrigger { tenant, tenant_name, spec, position, log_id, last_due_ms, paused, dead_letters } = stored;
+        let StoredTrigger { tenant, tenant_name, spec, position, log_id, last_due_ms, paused, agreed, dead_letters } =
+            stored;
         let source = spec.source()?;
         let dead_bytes = dead_letters.iter().map(letter_bytes).sum();
         let dead: BTreeMap<_, _> = dead_letters.into_iter().map(|letter| (letter.id, letter)).collect();
@@ -122,6 +138,7 @@ impl ActiveTrigger {
             extension,
             source,
             paused,
+            agreed,
             waiting: String::new(),
             queue: CallQueue::default(),
             batch,
@@ -136,6 +153,7 @@ impl ActiveTrigger {
             counts: TriggerCounts::default(),
             last_error: String::new(),
             last_error_at_ms: None,
+            given_up_until_ms: 0,
         })
     }
 
@@ -149,6 +167,7 @@ impl ActiveTrigger {
             log_id: self.log_id,
             last_due_ms: self.last_due_ms,
             paused: self.paused.clone(),
+            agreed: self.agreed.clone(),
             dead_letters: self.dead.values().cloned().collect(),
         }
     }
@@ -172,6 +191,17 @@ impl ActiveTrigger {
     /// The position from which it needs the log; `None`: it does not.
     pub(super) fn needs_log_from(&self) -> Option<u64> {
         matches!(self.source, TriggerSource::Table(_)).then(|| self.position())
+    }
+
+    /// Whether it makes calls for changes before a position, and has not made all of them: unless it was given up.
+    pub(super) fn is_behind(&self, position: u64, now_ms: u64) -> bool {
+        let makes_calls = self.paused.is_empty() && self.waiting.is_empty() && now_ms >= self.given_up_until_ms;
+        makes_calls && self.needs_log_from().is_some_and(|own| own < position)
+    }
+
+    /// Has no move of slots wait for it for a while.
+    pub(super) fn give_up(&mut self, now_ms: u64) {
+        self.given_up_until_ms = now_ms + TRIGGER_GIVEN_UP_MS;
     }
 
     /// The table whose changes it is called for.
@@ -198,7 +228,8 @@ impl ActiveTrigger {
         if !self.paused.is_empty() {
             return None;
         }
-        [self.next_due_ms(), self.queue.next_begin_ms()].into_iter().flatten().min()
+        let next_due_ms = self.next_due_ms().filter(|_| self.waiting.is_empty());
+        [next_due_ms, self.queue.next_begin_ms()].into_iter().flatten().min()
     }
 
     pub(super) fn status(&self, log_end: u64) -> TriggerStatus {
@@ -212,7 +243,7 @@ impl ActiveTrigger {
             spec: self.spec.clone(),
             phase,
             position: position.map(|position| (position, log_end.saturating_sub(position))),
-            next_due_ms: self.next_due_ms().filter(|_| self.paused.is_empty()),
+            next_due_ms: self.next_due_ms().filter(|_| self.paused.is_empty() && self.waiting.is_empty()),
             open: self.queue.len(),
             calls: self.counts,
             dead_letters: self.dead.len(),
@@ -222,11 +253,25 @@ impl ActiveTrigger {
     }
 
     /// Finds new calls: a schedule that is due, changes in the log. Returns whether it has read all that
-    /// it can take.
-    pub(super) fn find_calls(&mut self, view: &TenantView, log: Option<&Arc<ChangeLog>>, now_ms: u64) -> bool {
+    /// it can take. `home`: who makes the calls of a schedule.
+    pub(super) fn find_calls(
+        &mut self,
+        (view, log): (&TenantView, Option<&Arc<ChangeLog>>),
+        home: &CallHome,
+        now_ms: u64,
+    ) -> bool {
         self.waiting.clear();
         match &self.source {
             TriggerSource::Schedule(schedule) => {
+                if *home != CallHome::Here {
+                    self.last_due_ms = home.last_due(schedule, self.last_due_ms, now_ms);
+                    self.waiting = home.to_string();
+                    if self.queue.len() > 0 {
+                        // What was due lately is due there again.
+                        (self.queue, self.epoch) = (CallQueue::default(), next_epoch());
+                    }
+                    return true;
+                }
                 let due = schedule.next_after(self.last_due_ms).is_some_and(|due_ms| due_ms <= now_ms);
                 if due {
                     // However many times were missed, one call makes up for them.
@@ -296,7 +341,7 @@ impl ActiveTrigger {
                 if change.table == number
                     && let Some((key, args)) = call_of(spec, position, change)
                 {
-                    queue.push(key, TriggerCall::of_change(args, (before, position)));
+                    queue.push(key, TriggerCall::of_change(args, (before, position)).at_slot_of(key));
                 }
                 queue.has_room()
             })?;
@@ -323,17 +368,17 @@ impl ActiveTrigger {
         }
     }
 
-    /// The next invocation that may begin: what says which one it is, and its arguments.
-    pub(super) fn begin_call(&mut self, now_ms: u64) -> Option<(InvocationPlace, Vec<u8>)> {
+    /// The next invocation that may begin.
+    pub(super) fn begin_call(&mut self, now_ms: u64, routes: &CallRoutes) -> Option<BegunTriggerCall> {
         if !self.paused.is_empty() || !self.waiting.is_empty() {
             return None;
         }
         let together = self.batch.as_ref().map(BatchSize::next);
-        let BegunInvocation { place, args } = self.queue.begin(now_ms, together)?;
+        let BegunInvocation { place, args, at, slots } = self.queue.begin((now_ms, together), routes)?;
         if let (Some(batch), Some(together)) = (&mut self.batch, together) {
             batch.begun(together, place);
         }
-        Some(((self.epoch, place), args))
+        Some(BegunTriggerCall { place: (self.epoch, place), args, at, slots })
     }
 
     /// Notes how an invocation ended. Returns whether the trigger paused itself.
@@ -347,13 +392,13 @@ impl ActiveTrigger {
             return false;
         }
         let end = end_of(status);
-        if end != CallEnd::Done {
+        if !matches!(end, CallEnd::Done | CallEnd::Moved) {
             let text = String::from_utf8_lossy(text);
             self.last_error = format!("{status:?}: {}", text.chars().take(500).collect::<String>());
             self.last_error_at_ms = Some(now_ms);
         }
         match end {
-            CallEnd::Done => {}
+            CallEnd::Done | CallEnd::Moved => {}
             CallEnd::Failed => self.counts.failed += 1,
             CallEnd::NotRun => self.counts.not_run += 1,
         }
@@ -434,8 +479,10 @@ impl ActiveTrigger {
             if !self.queue.has_room() {
                 break;
             }
-            let key = Change::decode(&args).map(|change| change.key.to_vec()).unwrap_or_default();
-            self.queue.push(Some(&key), TriggerCall::replayed(args, *id, *position));
+            let change = Change::decode(&args).ok().filter(|change| change.op != ChangeOp::Clear);
+            let key = change.map(|change| change.key.to_vec());
+            let call = TriggerCall::replayed(args, *id, *position).at_slot_of(key.as_deref());
+            self.queue.push(Some(&key.unwrap_or_default()), call);
             replayed += 1;
         }
         replayed
@@ -464,18 +511,6 @@ impl ActiveTrigger {
 fn next_epoch() -> u64 {
     static EPOCHS: AtomicU64 = AtomicU64::new(1);
     EPOCHS.fetch_add(1, Ordering::Relaxed)
-}
-
-/// The last time up to now at which a schedule was due; the one before if there is none.
-fn last_due(schedule: &Schedule, last_due_ms: u64, now_ms: u64) -> u64 {
-    match schedule {
-        Schedule::Every(every) => {
-            let every_ms = every.as_millis() as u64;
-            last_due_ms + now_ms.saturating_sub(last_due_ms) / every_ms * every_ms
-        }
-        // The next one is looked for from here.
-        Schedule::Cron(_) => now_ms.max(last_due_ms),
-    }
 }
 
 fn letter_bytes(letter: &DeadLetter) -> usize {
@@ -510,6 +545,7 @@ fn takes_too_much(status: RpcStatus) -> bool {
 fn end_of(status: RpcStatus) -> CallEnd {
     match status {
         RpcStatus::Ok => CallEnd::Done,
+        RpcStatus::WrongServer => CallEnd::Moved,
         RpcStatus::UnknownTenant
         | RpcStatus::UnknownExtension
         | RpcStatus::Suspended

@@ -6,14 +6,18 @@
 //!
 //! Several changes may be made one invocation, of any slots, and of a slot the first ones. If it fails, none of them
 //! counts as tried: each comes again among half as many, until the one that fails does so alone. That counts.
+//!
+//! In a cluster an invocation has changes of keys that one server owns, and is made there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::call_routes::{CallPlace, CallRoutes};
 use crate::limits::{
-    TRIGGER_BATCH_BYTES, TRIGGER_PAUSE_MAX_MS, TRIGGER_PAUSE_MIN_MS, TRIGGER_QUEUE_BYTES, TRIGGER_QUEUE_CALLS,
-    TRIGGER_QUEUE_NUMBERS, TRIGGER_SLOTS,
+    TRIGGER_BATCH_BYTES, TRIGGER_MOVED_PAUSE_MS, TRIGGER_PAUSE_MAX_MS, TRIGGER_PAUSE_MIN_MS, TRIGGER_QUEUE_BYTES,
+    TRIGGER_QUEUE_CALLS, TRIGGER_QUEUE_NUMBERS, TRIGGER_SLOTS,
 };
 use sandstorm_api::change::Changes;
+use sandstorm_net::slots::slot_of;
 
 /// How an invocation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub(crate) enum CallEnd {
     Failed,
     /// It did not run, and that is not its own fault: a suspended tenant, a quota, no such extension yet.
     NotRun,
+    /// It failed, or did not run, while the slots of its keys changed their server: that says nothing of it.
+    Moved,
 }
 
 /// What becomes of the calls of an invocation that ended.
@@ -56,6 +62,8 @@ pub(crate) struct TriggerCall {
     pub(crate) failures: u32,
     /// Calls of an invocation that it may be among, at most.
     most_together: usize,
+    /// The slot of the cluster that its key has; `None`: it is of no key.
+    slot: Option<u16>,
     /// Times in succession that it could not run.
     delays: u32,
     /// Not before this time, in milliseconds since 1970.
@@ -74,11 +82,16 @@ impl TriggerCall {
         TriggerCall { letter: Some(letter), position, ..TriggerCall::plain(args) }
     }
 
+    /// The same for a key, in whose place of the cluster it is made; `None`: it is made here.
+    pub(crate) fn at_slot_of(self, key: Option<&[u8]>) -> TriggerCall {
+        TriggerCall { slot: key.map(slot_of), ..self }
+    }
+
     /// A call for a change between two positions.
     pub(crate) fn of_change(args: Vec<u8>, (before, position): (u64, u64)) -> TriggerCall {
         let (delays, not_before_ms, most_together) = (0, 0, usize::MAX);
-        let (number, letter, failures) = (0, None, 0);
-        TriggerCall { number, args, before, position, letter, failures, most_together, delays, not_before_ms }
+        let (number, letter, failures, slot) = (0, None, 0, None);
+        TriggerCall { number, args, before, position, letter, failures, most_together, slot, delays, not_before_ms }
     }
 }
 
@@ -99,6 +112,10 @@ pub(crate) struct BegunInvocation {
     /// What [`CallQueue::end`] wants to know of it.
     pub(crate) place: (usize, u64),
     pub(crate) args: Vec<u8>,
+    /// Where it is made.
+    pub(crate) at: CallPlace,
+    /// The cluster's slots of its keys.
+    pub(crate) slots: Vec<u16>,
 }
 
 /// The calls that are collected for an invocation.
@@ -109,6 +126,10 @@ struct CollectedCalls {
     /// Number, slot and place in the slot of each.
     calls: Vec<(u64, usize, usize)>,
     members: u64,
+    /// Where they are made, once there is one.
+    at: Option<CallPlace>,
+    /// The bits of slots whose next call is made nowhere now.
+    later: u64,
 }
 
 /// See the head of this file.
@@ -200,22 +221,30 @@ impl CallQueue {
 
     /// The next invocation that may begin, whose calls are under way from now on. `together`: the calls that it may
     /// have, at most, which are then put together; `None`: it is one call as it is.
-    pub(crate) fn begin(&mut self, now_ms: u64, together: Option<usize>) -> Option<BegunInvocation> {
+    pub(crate) fn begin(
+        &mut self,
+        (now_ms, together): (u64, Option<usize>),
+        routes: &CallRoutes,
+    ) -> Option<BegunInvocation> {
         let most = together.unwrap_or(1).max(1);
-        let mut found = CollectedCalls { most, bytes: 0, calls: Vec::new(), members: 0 };
+        let mut found = CollectedCalls { most, bytes: 0, calls: Vec::new(), members: 0, at: None, later: 0 };
         let mut idle = self.idle;
         while idle != 0 && found.calls.len() < found.most {
             let at = idle.trailing_zeros() as usize;
             idle &= idle - 1;
-            self.collect(at, now_ms, &mut found);
+            self.collect(at, now_ms, routes, &mut found);
         }
-        let CollectedCalls { mut calls, members, .. } = found;
-        if calls.is_empty() {
-            return None;
+        let CollectedCalls { mut calls, members, at, later, .. } = found;
+        for at in slots_of(later) {
+            let first = self.slots[at].calls.front_mut();
+            first.into_iter().for_each(|call| call.not_before_ms = now_ms + TRIGGER_MOVED_PAUSE_MS);
         }
+        let at = at.filter(|_| !calls.is_empty())?;
         calls.sort_unstable();
-        let args = |(_, slot, place): &(u64, usize, usize)| self.slots[*slot].calls[*place].args.as_slice();
+        let of = |(_, slot, place): &(u64, usize, usize)| &self.slots[*slot].calls[*place];
+        let args = |call| of(call).args.as_slice();
         let args = if together.is_some() { Changes::join(calls.iter().map(args)) } else { args(&calls[0]).to_vec() };
+        let slots = calls.iter().filter_map(|call| of(call).slot).collect();
         let first = members.trailing_zeros() as usize;
         let invocation = self.next_invocation;
         self.next_invocation += 1;
@@ -226,11 +255,11 @@ impl CallQueue {
         }
         self.slots[first].members = members;
         self.idle &= !members;
-        Some(BegunInvocation { place: (first, invocation), args })
+        Some(BegunInvocation { place: (first, invocation), args, at, slots })
     }
 
     /// Takes those of a slot's first calls into an invocation that may begin and fit.
-    fn collect(&self, at: usize, now_ms: u64, found: &mut CollectedCalls) {
+    fn collect(&self, at: usize, now_ms: u64, routes: &CallRoutes, found: &mut CollectedCalls) {
         let barrier = self.barriers.front().copied();
         let is_first = |number| self.waiting.is_empty() && self.first_open == number;
         let may_begin = |call: &TriggerCall| {
@@ -243,6 +272,14 @@ impl CallQueue {
             let fits = found.calls.is_empty()
                 || found.calls.len() < most && found.bytes + call.args.len() <= TRIGGER_BATCH_BYTES;
             if !may_begin(call) || !fits {
+                break;
+            }
+            let where_made = routes.place(call.slot);
+            if where_made == CallPlace::Later {
+                found.later |= u64::from(place == 0) << at;
+                break;
+            }
+            if *found.at.get_or_insert(where_made) != where_made {
                 break;
             }
             (found.most, found.bytes, found.members) = (most, found.bytes + call.args.len(), found.members | 1 << at);
@@ -278,6 +315,10 @@ impl CallQueue {
                     call.delays += 1;
                     call.not_before_ms = now_ms + pause_ms(call.delays);
                 });
+                TriggerCallOutcome::Again
+            }
+            CallEnd::Moved => {
+                self.each_under_way(members, |call| call.not_before_ms = now_ms + TRIGGER_MOVED_PAUSE_MS);
                 TriggerCallOutcome::Again
             }
             CallEnd::Failed if calls > 1 => {

@@ -3,6 +3,8 @@
 //! - [`definition`]: what a trigger is; [`schedule`]: when it is due;
 //! - [`definition_change`]: what of a trigger may be changed while it is there;
 //! - [`call_queue`]: its calls, in order by key, with their retries;
+//! - [`call_routes`]: where they are made, here or at another server of a cluster; [`begun_calls`]: how they begin and
+//!   end; [`remote_calls`]: what the servers say to each other of them;
 //! - [`batch_size`]: how many changes a call has, of a trigger that takes several;
 //! - [`active`]: one trigger at work: it reads the log, makes calls, and keeps its position and its dead letters;
 //! - [`expiry_requests`]: has the log told of records that expire, for those who want to be called for it;
@@ -16,10 +18,13 @@
 
 mod active;
 mod batch_size;
+mod begun_calls;
 mod call_queue;
+mod call_routes;
 mod definition;
 mod definition_change;
 mod expiry_requests;
+mod remote_calls;
 mod runner;
 mod schedule;
 mod state_file;
@@ -28,8 +33,11 @@ mod trigger_store;
 mod typed_calls;
 
 pub use active::{TriggerCounts, TriggerPhase, TriggerStatus};
+pub(crate) use begun_calls::CallSinks;
+pub(crate) use call_routes::CallRoutes;
 pub use definition::{TriggerDefinition, TriggerOp};
 pub use definition_change::TriggerChange;
+pub(crate) use remote_calls::{RemoteCall, RemoteCaller, RemoteCalls, RemoteOutcome, own_args};
 pub use runner::TriggerRunner;
 pub(crate) use state_file::DeadLetter;
 pub use state_file::TRIGGER_FOLDER;

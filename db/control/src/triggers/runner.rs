@@ -1,5 +1,8 @@
 //! The thread that all triggers share.
 
+mod agreed_triggers;
+mod move_waits;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +12,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::active::{ActiveTrigger, InvocationPlace, TriggerKey, TriggerStatus};
+use super::active::{ActiveTrigger, TriggerStatus};
+use super::begun_calls::{BegunCalls, CallSinks, EndedCalls, EndedTriggerCall, begin_calls};
+use super::call_routes::{CallHome, CallRoutes};
 use super::definition::{TriggerDefinition, TriggerSource};
 use super::definition_change::TriggerChange;
 use super::expiry_requests::{self, ExpiryRequests};
@@ -19,18 +24,17 @@ use super::trigger_store::{KeptTrigger, TriggerStore};
 use super::typed_calls;
 use crate::config::ConfigError;
 use crate::events::{EventCode, NewEvent};
-use crate::limits::{TRIGGER_CALLS_PER_TURN, TRIGGER_LOOK, TRIGGER_LOOK_MAX, TRIGGER_WRITE_LOOK};
+use crate::limits::{TRIGGER_LOOK, TRIGGER_LOOK_MAX, TRIGGER_WRITE_LOOK};
 use sandstorm_catalog::{Directory, TenantView};
+use sandstorm_cluster::change_calls::ChangeCaller;
 use sandstorm_log::{ChangeLog, LogTail};
-use sandstorm_net::rpc::RpcStatus;
 use sandstorm_schema::ExtensionSchema;
-use sandstorm_server::workers::{LocalCall, LocalCallResult};
 
 /// Takes the event that a trigger has paused itself.
 pub(crate) type EventSink = Box<dyn Fn(NewEvent) + Send + Sync>;
 
-/// Makes calls of a tenant on its home worker.
-pub(crate) type CallSink = Box<dyn Fn(u32, Vec<LocalCall>) + Send + Sync>;
+/// Why a trigger makes no calls that somebody has paused.
+const PAUSED: &str = "its tenant or the operator paused it";
 
 /// What wakes the thread.
 enum RunnerMessage {
@@ -40,41 +44,13 @@ enum RunnerMessage {
     Stop,
 }
 
-/// A call that has ended.
-struct EndedTriggerCall {
-    key: Arc<TriggerKey>,
-    place: InvocationPlace,
-    result: LocalCallResult,
-}
-
-/// The calls that have ended and that the thread has not taken yet. It is woken for the first of them alone.
-struct EndedCalls {
-    calls: Mutex<Vec<EndedTriggerCall>>,
-    wake: Sender<RunnerMessage>,
-}
-
-impl EndedCalls {
-    fn push(&self, call: EndedTriggerCall) {
-        let mut calls = self.calls.lock();
-        calls.push(call);
-        let is_first = calls.len() == 1;
-        drop(calls);
-        if is_first {
-            // The thread has stopped: the call is made again after the start.
-            let _stopped = self.wake.send(RunnerMessage::Changed);
-        }
-    }
-
-    fn take(&self) -> Vec<EndedTriggerCall> {
-        std::mem::take(&mut *self.calls.lock())
-    }
-}
-
 struct SharedRunner {
     directory: Arc<Directory>,
     events: EventSink,
     store: TriggerStore,
     expiry_requests: ExpiryRequests,
+    /// Taken while what servers of a cluster have agreed on is taken over.
+    taking_over: Mutex<()>,
     /// Whether a trigger waits for changes of a table.
     follows: AtomicBool,
     /// Whether the thread has been told that the log has got on, and has not looked yet.
@@ -104,14 +80,17 @@ impl TriggerRunner {
         directory: Arc<Directory>,
         events: EventSink,
         folder: Option<&Path>,
-        calls: CallSink,
+        calls: CallSinks,
     ) -> Result<TriggerRunner, ConfigError> {
         let store = TriggerStore::open(Arc::clone(&directory), folder)?;
         let (sender, receiver) = channel();
         let messages = Mutex::new(sender.clone());
         let (expiry_requests, follows, is_told) =
             (ExpiryRequests::default(), AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(SharedRunner { directory, events, store, expiry_requests, follows, is_told, messages });
+        let taking_over = Mutex::default();
+        let shared =
+            SharedRunner { directory, events, store, expiry_requests, taking_over, follows, is_told, messages };
+        let shared = Arc::new(shared);
         let told = Arc::downgrade(&shared);
         shared.directory.on_log_progress(Arc::new(move || {
             if let Some(shared) = told.upgrade() {
@@ -120,10 +99,16 @@ impl TriggerRunner {
         }));
         // Before a checkpoint may remove what they need.
         shared.store.retain_log();
+        if shared.is_in_cluster()
+            && let Err(error) = shared.take_over(None)
+        {
+            tracing::warn!(%error, "not all triggers of the cluster are taken over yet");
+        }
         // A server of a cluster tells of all tables until here.
         expiry_requests::ask_at_start(&shared.directory, &shared.store);
         let (ask, asked) = channel();
         let (end, ends) = channel();
+        let (end_too, ends_too) = channel();
         let (running, asking, writing) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared));
         let no_thread = |error: std::io::Error| ConfigError::new(format!("no thread for triggers: {error}"));
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
@@ -132,13 +117,22 @@ impl TriggerRunner {
         // They end when the one that makes calls has dropped its senders.
         let asker = spawn("trigger-expiry", Box::new(move || asking.ask_again(&asked)))?;
         let writer = spawn("trigger-files", Box::new(move || writing.write_until(&ends)))?;
-        let ended = Arc::new(EndedCalls { calls: Mutex::default(), wake: sender });
+        let sender = Mutex::new(sender);
+        let ended = EndedCalls::new(Box::new(move || {
+            // The thread has stopped: the call is made again after the start.
+            let _stopped = sender.lock().send(RunnerMessage::Changed);
+        }));
         let run = move || {
             running.run(&receiver, &ended, &calls, &ask);
-            drop(end);
+            drop((end, end_too));
         };
         let caller = spawn("triggers", Box::new(run))?;
-        Ok(TriggerRunner { shared, threads: Mutex::new(vec![caller, asker, writer]) })
+        let mut threads = vec![caller, asker, writer];
+        if shared.is_in_cluster() {
+            let taking = Arc::clone(&shared);
+            threads.push(spawn("trigger-agreed", Box::new(move || taking.take_over_until(&ends_too)))?);
+        }
+        Ok(TriggerRunner { shared, threads: Mutex::new(threads) })
     }
 
     /// Makes a trigger. Of a table's trigger the first change is the next one.
@@ -153,16 +147,28 @@ impl TriggerRunner {
     ) -> Result<TriggerStatus, TriggerError> {
         let position = self.start_position(view, &spec)?;
         self.check_call(view.tenant.id, &spec)?;
+        if self.shared.is_in_cluster() {
+            return self.create_agreed(view.tenant.id, &spec);
+        }
         let (tenant, name) = (view.tenant.id, spec.name.clone());
         let created = self.change(tenant, &name, |trigger| {
             if trigger.is_some() {
                 return Err(TriggerError::Exists(name.clone()));
             }
             let tenant_name = view.tenant.name.clone();
-            let (last_due_ms, paused, dead_letters) = (now_ms, String::new(), Vec::new());
+            let (last_due_ms, paused, dead_letters, agreed) = (now_ms, String::new(), Vec::new(), None);
             let log_id = self.shared.directory.change_log().map_or(0, |log| log.id());
-            let stored =
-                StoredTrigger { tenant, tenant_name, spec, position, log_id, last_due_ms, paused, dead_letters };
+            let stored = StoredTrigger {
+                tenant,
+                tenant_name,
+                spec,
+                position,
+                log_id,
+                last_due_ms,
+                paused,
+                agreed,
+                dead_letters,
+            };
             let made = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
             let status = made.status(position);
             *trigger = Some(made);
@@ -217,6 +223,9 @@ impl TriggerRunner {
         now_ms: u64,
     ) -> Result<DeclaredTrigger, TriggerError> {
         let (tenant, name) = (view.tenant.id, spec.name.clone());
+        if self.is_agreed(tenant, &name) {
+            return self.declare_agreed(view, &spec);
+        }
         let known = self.shared.store.find(tenant).and_then(|own| own.read(&name, |known| known.spec.clone()));
         match known {
             None => self.create(view, spec, now_ms).map(|_| DeclaredTrigger::Created),
@@ -253,6 +262,9 @@ impl TriggerRunner {
         now_ms: u64,
     ) -> Result<TriggerStatus, TriggerError> {
         let tenant = view.tenant.id;
+        if self.is_agreed(tenant, name) {
+            return self.set_agreed(view, name, &change);
+        }
         let log_end = self.shared.directory.change_log().map_or(0, |log| log.durable());
         let status = self.with(tenant, name, |trigger| {
             let spec = change.of(&trigger.spec).map_err(TriggerError::Invalid)?;
@@ -283,6 +295,9 @@ impl TriggerRunner {
     /// # Errors
     /// [`TriggerError`].
     pub(crate) fn remove(&self, tenant: u32, name: &str) -> Result<(), TriggerError> {
+        if self.is_agreed(tenant, name) {
+            return self.remove_agreed(tenant, name);
+        }
         self.change(tenant, name, |trigger| {
             trigger.take().map(drop).ok_or_else(|| TriggerError::Unknown(name.to_owned()))
         })?;
@@ -303,9 +318,12 @@ impl TriggerRunner {
     /// # Errors
     /// [`TriggerError`].
     pub(crate) fn set_paused(&self, tenant: u32, name: &str, paused: bool, now_ms: u64) -> Result<(), TriggerError> {
+        if self.is_agreed(tenant, name) {
+            return self.pause_agreed(tenant, name, paused);
+        }
         self.with(tenant, name, |trigger| {
             if paused {
-                trigger.pause("its tenant or the operator paused it".to_owned())
+                trigger.pause(PAUSED.to_owned())
             } else {
                 trigger.resume(now_ms)
             }
@@ -357,6 +375,11 @@ impl TriggerRunner {
             of_tenant.each(|kept| own.push(kept.trigger.status(log_end)));
         }
         own
+    }
+
+    /// Who makes calls for changes of the log, for moves of slots.
+    pub(crate) fn change_caller(&self) -> Arc<dyn ChangeCaller> {
+        Arc::clone(&self.shared) as Arc<dyn ChangeCaller>
     }
 
     /// Writes how far the triggers have come, and makes no more calls.
@@ -414,7 +437,7 @@ impl SharedRunner {
     }
 
     /// The thread that makes calls; `ask` takes tenants whose tables are to be asked for expiries.
-    fn run(&self, messages: &Receiver<RunnerMessage>, ended: &Arc<EndedCalls>, calls: &CallSink, ask: &Sender<u32>) {
+    fn run(&self, messages: &Receiver<RunnerMessage>, ended: &Arc<EndedCalls>, calls: &CallSinks, ask: &Sender<u32>) {
         let mut is_behind = false;
         loop {
             let pause = if is_behind { Duration::ZERO } else { self.pause() };
@@ -454,9 +477,9 @@ impl SharedRunner {
             let Some(of_tenant) = self.store.find(calls[0].key.0) else { continue };
             let mut pauses = Vec::new();
             of_tenant.each_named(calls.iter().map(|call| call.key.1.as_str()), |at, kept| {
-                let EndedTriggerCall { place, result, .. } = &calls[at];
+                let EndedTriggerCall { place, status, text, .. } = &calls[at];
                 kept.is_changed = true;
-                if kept.trigger.end_call(*place, (result.status, &result.value), now_ms) {
+                if kept.trigger.end_call(*place, (*status, text), now_ms) {
                     pauses.push(pause_event(&kept.trigger));
                 }
             });
@@ -465,7 +488,7 @@ impl SharedRunner {
     }
 
     /// Finds calls and begins them, some of each trigger. Returns whether there is more to do at once.
-    fn turn(&self, ended: &Arc<EndedCalls>, calls: &CallSink, ask: &Sender<u32>) -> bool {
+    fn turn(&self, ended: &Arc<EndedCalls>, calls: &CallSinks, ask: &Sender<u32>) -> bool {
         // Those with triggers first: what is made since has a later turn, with the tenants that there are then.
         let tenants = self.store.tenants();
         let snapshot = self.directory.snapshot();
@@ -488,21 +511,22 @@ impl SharedRunner {
         if let Some(log) = &log {
             log.follow_tables(followed);
         }
-        let mut is_behind = false;
+        let (mut is_behind, routes) = (false, CallRoutes::now(self.directory.slots()));
         for of_tenant in &tenants {
             let Some(view) = snapshot.tenant(of_tenant.tenant) else { continue };
-            let (mut is_missing, mut begun, mut pauses) = (false, Vec::new(), Vec::new());
+            let (mut is_missing, mut begun, mut pauses) = (false, BegunCalls::default(), Vec::new());
             of_tenant.each(|kept| {
                 is_missing |= expiry_requests::is_missing(&kept.trigger, view);
                 if kept.trigger.paused.is_empty() {
-                    is_behind |= !find_calls(kept, (view, log.as_ref()), now_ms);
-                    begun.extend(begin_calls(kept, view, now_ms, ended));
+                    is_behind |= !find_calls(kept, (view, log.as_ref(), &routes), now_ms);
+                    begin_calls(kept, (view, &routes), now_ms, (ended, &mut begun));
                     pauses.extend((!kept.trigger.paused.is_empty()).then(|| pause_event(&kept.trigger)));
                 }
             });
-            if !begun.is_empty() {
-                calls(view.tenant.home_worker, begun);
+            if !begun.here.is_empty() {
+                (calls.here)(view.tenant.home_worker, begun.here);
             }
+            begun.elsewhere.into_iter().for_each(&calls.elsewhere);
             pauses.into_iter().for_each(&self.events);
             if is_missing && self.expiry_requests.queue(of_tenant.tenant) {
                 // Its thread ends after this one, unless it has panicked, which is told at the end.
@@ -546,45 +570,17 @@ fn pause_event(trigger: &ActiveTrigger) -> NewEvent {
 }
 
 /// Finds calls of a trigger. Returns whether it has read all that it can take.
-fn find_calls(kept: &mut KeptTrigger, (view, log): (&TenantView, Option<&Arc<ChangeLog>>), now_ms: u64) -> bool {
+fn find_calls(
+    kept: &mut KeptTrigger,
+    (view, log, routes): (&TenantView, Option<&Arc<ChangeLog>>, &CallRoutes),
+    now_ms: u64,
+) -> bool {
     let KeptTrigger { trigger, is_changed, .. } = kept;
     let before = (trigger.position(), trigger.next_due_ms());
-    let has_read_all = trigger.find_calls(view, log, now_ms);
+    let home = if trigger.agreed.is_some() { routes.home(trigger.tenant, &trigger.spec.name) } else { CallHome::Here };
+    let has_read_all = trigger.find_calls((view, log), &home, now_ms);
     *is_changed |= before != (trigger.position(), trigger.next_due_ms()) || !trigger.paused.is_empty();
     has_read_all
-}
-
-/// The next calls of a trigger that may begin, as a worker takes them.
-fn begin_calls(
-    KeptTrigger { trigger, is_changed, .. }: &mut KeptTrigger,
-    view: &TenantView,
-    now_ms: u64,
-    ended: &Arc<EndedCalls>,
-) -> Vec<LocalCall> {
-    let mut begun = Vec::new();
-    while begun.len() < TRIGGER_CALLS_PER_TURN
-        && let Some((place, args)) = trigger.begin_call(now_ms)
-    {
-        // At each try: the code may be another one by now.
-        let args = match trigger.table() {
-            Some(_) => typed_calls::change_bytes(view, &trigger.spec, args),
-            None => typed_calls::call_bytes(view, &trigger.spec, args),
-        };
-        let args = match args {
-            Ok(args) => args,
-            Err(why) => {
-                *is_changed = true;
-                // Whether it has paused itself is looked at by the caller.
-                trigger.end_call(place, (RpcStatus::Failed, why.as_bytes()), now_ms);
-                continue;
-            }
-        };
-        let (key, ended) = (Arc::clone(&trigger.key), Arc::clone(ended));
-        let done = Box::new(move |result| ended.push(EndedTriggerCall { key, place, result }));
-        let (tenant, extension) = (trigger.tenant, Arc::clone(&trigger.extension));
-        begun.push(LocalCall { tenant, extension, version: 0, args, about: None, done });
-    }
-    begun
 }
 
 fn clock_ms() -> u64 {

@@ -20,6 +20,18 @@ pub(crate) enum Schedule {
     Cron(CronFields),
 }
 
+/// The last time up to now at which a schedule was due; the one before if there is none.
+pub(crate) fn last_due(schedule: &Schedule, last_due_ms: u64, now_ms: u64) -> u64 {
+    match schedule {
+        Schedule::Every(every) => {
+            let every_ms = every.as_millis() as u64;
+            last_due_ms + now_ms.saturating_sub(last_due_ms) / every_ms * every_ms
+        }
+        // The next one is looked for from here.
+        Schedule::Cron(_) => now_ms.max(last_due_ms),
+    }
+}
+
 /// Minutes, hours, days of the month, months and days of the week, each a set of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CronFields {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::definition::TriggerDefinition;
 use crate::checked_json::{self, JsonFormats};
 use crate::config::{ConfigError, write_private};
+use sandstorm_catalog::AgreedTrigger;
 
 /// Name of the folder in the state directory.
 pub const TRIGGER_FOLDER: &str = "triggers";
@@ -68,6 +69,9 @@ pub(crate) struct StoredTrigger {
     pub(crate) last_due_ms: u64,
     /// Why it makes no calls; empty: it does.
     pub(crate) paused: String,
+    /// In a cluster: what the servers have agreed on, as this one has taken it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agreed: Option<AgreedTrigger>,
     pub(crate) dead_letters: Vec<DeadLetter>,
 }
 
@@ -143,8 +147,7 @@ impl TriggerFolder {
             }
             let Some(bytes) = read_file(&path)? else { continue };
             let (_, json) = checked_json::decode(&bytes, FORMATS).map_err(|why| unusable(&path, &why))?;
-            let TriggerFile { trigger, .. } =
-                serde_json::from_slice(json).map_err(|error| unusable(&path, &error))?;
+            let TriggerFile { trigger, .. } = serde_json::from_slice(json).map_err(|error| unusable(&path, &error))?;
             check_trigger(&path, &trigger)?;
             if name != file_name(trigger.tenant, &trigger.spec.name) {
                 return Err(unusable(&path, &"it has another trigger than its name says"));

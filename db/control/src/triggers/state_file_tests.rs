@@ -20,6 +20,7 @@ fn trigger(tenant: u32, name: &str, position: u64) -> StoredTrigger {
         log_id: 0,
         last_due_ms: 7,
         paused: String::new(),
+        agreed: None,
         dead_letters: vec![letter],
     }
 }
@@ -53,6 +54,7 @@ fn golden_triggers() -> [StoredTrigger; 2] {
         log_id: 0xfedc_ba98_7654_3210,
         last_due_ms: 0,
         paused: "the log was replaced".into(),
+        agreed: None,
         dead_letters: vec![dead(1, Some("YXBwbGU=")), dead(2, None)],
     };
     let spec = TriggerDefinition {
@@ -70,6 +72,7 @@ fn golden_triggers() -> [StoredTrigger; 2] {
         log_id: 0,
         last_due_ms: 1_700_000_000_000,
         paused: String::new(),
+        agreed: None,
         dead_letters: Vec::new(),
         ..of_table.clone()
     };

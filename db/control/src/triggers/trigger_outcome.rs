@@ -24,6 +24,9 @@ pub enum TriggerError {
     /// It is none of a table.
     #[error("trigger {0:?} calls by a schedule: it has no positions")]
     NoPositions(String),
+    /// The servers of the cluster cannot agree on it.
+    #[error("{0}")]
+    NotAgreed(String),
     /// The file cannot be written.
     #[error("{0}")]
     Unwritable(String),

@@ -80,7 +80,9 @@ impl Simulation {
     }
 
     fn begin_all(&mut self) {
-        while let Some(BegunInvocation { place, args }) = self.queue.begin(self.now_ms, self.together) {
+        while let Some(BegunInvocation { place, args, .. }) =
+            self.queue.begin((self.now_ms, self.together), &CallRoutes::default())
+        {
             let is_single = Change::decode(&args).is_ok();
             assert_eq!(is_single, self.together.is_none());
             let changes: Vec<u64> = Changes::decode(&args).expect("changes").map(|change| change.version).collect();
@@ -103,8 +105,9 @@ impl Simulation {
         let which = self.numbers.below(self.under_way.len() as u64) as usize;
         let (place, changes) = self.under_way.swap_remove(which);
         let fails: Vec<u64> = changes.iter().copied().filter(|change| self.fail.contains_key(change)).collect();
-        let end = match self.numbers.below(5) {
+        let end = match self.numbers.below(6) {
             0 => CallEnd::NotRun,
+            1 => CallEnd::Moved,
             _ if fails.is_empty() => CallEnd::Done,
             _ => CallEnd::Failed,
         };
@@ -122,7 +125,7 @@ impl Simulation {
             (CallEnd::Done, TriggerCallOutcome::Over { calls, letter: None }) if calls == count => {
                 self.succeeded.extend(changes);
             }
-            (CallEnd::NotRun, TriggerCallOutcome::Again) => {}
+            (CallEnd::NotRun | CallEnd::Moved, TriggerCallOutcome::Again) => {}
             (CallEnd::Failed, TriggerCallOutcome::Split(calls)) if calls == count && count > 1 => {}
             (CallEnd::Failed, TriggerCallOutcome::Again) if count == 1 => {}
             (CallEnd::Failed, TriggerCallOutcome::GivenUp(call)) if count == 1 => {
@@ -202,9 +205,9 @@ fn a_batch_has_so_many_bytes_at_most_and_a_large_change_goes_alone() {
         queue.push(Some(b"k"), TriggerCall::of_change(change.encode(), (version, position)));
     }
     for count in [1, 1, 1, 1] {
-        let begun = queue.begin(0, Some(8)).expect("it may begin");
+        let begun = queue.begin((0, Some(8)), &CallRoutes::default()).expect("it may begin");
         assert_eq!(Changes::decode(&begun.args).expect("changes").len(), count);
-        assert_eq!(queue.begin(0, Some(8)), None, "one at a time of a key");
+        assert_eq!(queue.begin((0, Some(8)), &CallRoutes::default()), None, "one at a time of a key");
         assert_eq!(
             queue.end(begun.place, CallEnd::Done, (1, 0)),
             Some(TriggerCallOutcome::Over { calls: 1, letter: None })
@@ -219,15 +222,15 @@ fn pauses_grow_up_to_a_bound_and_only_failures_are_counted() {
     queue.push(Some(b"k"), TriggerCall::replayed(b"args".to_vec(), 7, 3));
     let mut now_ms = 0;
     for _ in 0..50 {
-        let place = queue.begin(now_ms, None).expect("it is due").place;
+        let place = queue.begin((now_ms, None), &CallRoutes::default()).expect("it is due").place;
         assert_eq!(queue.end(place, CallEnd::NotRun, (1, now_ms)), Some(TriggerCallOutcome::Again));
-        assert!(queue.begin(now_ms, None).is_none());
+        assert!(queue.begin((now_ms, None), &CallRoutes::default()).is_none());
         now_ms = queue.next_begin_ms().expect("it waits");
     }
-    let place = queue.begin(now_ms, None).expect("it is due").place;
+    let place = queue.begin((now_ms, None), &CallRoutes::default()).expect("it is due").place;
     assert_eq!(queue.end(place, CallEnd::Failed, (1, now_ms)), Some(TriggerCallOutcome::Again));
     now_ms = queue.next_begin_ms().expect("it waits");
-    let place = queue.begin(now_ms, None).expect("it is due").place;
+    let place = queue.begin((now_ms, None), &CallRoutes::default()).expect("it is due").place;
     assert!(matches!(queue.end(place, CallEnd::Failed, (1, now_ms)), Some(TriggerCallOutcome::GivenUp(_))));
     assert_eq!(queue.end(place, CallEnd::Done, (1, now_ms)), None, "it is over");
 }
@@ -247,7 +250,7 @@ fn a_dead_letter_is_replayed_alone() {
     queue.push(Some(b"k"), TriggerCall::replayed(change(1).encode(), 9, 1));
     queue.push(Some(b"other"), TriggerCall::of_change(change(2).encode(), (1, 2)));
     let mut seen = Vec::new();
-    while let Some(begun) = queue.begin(0, Some(8)) {
+    while let Some(begun) = queue.begin((0, Some(8)), &CallRoutes::default()) {
         seen.push(Changes::decode(&begun.args).expect("changes").map(|change| change.version).collect::<Vec<_>>());
         let letter = (seen.last() == Some(&vec![1])).then_some(9);
         assert_eq!(queue.end(begun.place, CallEnd::Done, (1, 0)), Some(TriggerCallOutcome::Over { calls: 1, letter }));
@@ -262,25 +265,78 @@ fn a_call_that_waits_keeps_no_list_of_those_that_are_over() {
     let mut queue = CallQueue::default();
     let call = |number: u64| TriggerCall::of_change(Vec::new(), (number, number + 1));
     queue.push(Some(b"k"), call(0));
-    let failed = queue.begin(0, None).expect("it may begin").place;
+    let failed = queue.begin((0, None), &CallRoutes::default()).expect("it may begin").place;
     assert_eq!(queue.end(failed, CallEnd::Failed, (1, 0)), Some(TriggerCallOutcome::Again));
     let changes = 3 * TRIGGER_QUEUE_NUMBERS as u64;
     for number in 1..changes {
         queue.push(Some(b"other"), call(number));
-        let place = queue.begin(0, None).expect("it may begin").place;
+        let place = queue.begin((0, None), &CallRoutes::default()).expect("it may begin").place;
         assert!(queue.end(place, CallEnd::Done, (1, 0)).is_some());
         assert!(queue.open.len() <= TRIGGER_QUEUE_NUMBERS + 1);
     }
     assert_eq!((queue.handled(changes), queue.len()), (0, 1));
     // A change of the whole table waits for it all the same.
     queue.push(None, call(changes));
-    assert_eq!(queue.begin(0, None), None);
+    assert_eq!(queue.begin((0, None), &CallRoutes::default()), None);
     let again = queue.next_begin_ms().expect("it waits").max(TRIGGER_PAUSE_MAX_MS);
     for left in [1, 0] {
-        let place = queue.begin(again, None).expect("it may begin").place;
-        assert_eq!(queue.begin(again, None), None, "one behind the other");
+        let place = queue.begin((again, None), &CallRoutes::default()).expect("it may begin").place;
+        assert_eq!(queue.begin((again, None), &CallRoutes::default()), None, "one behind the other");
         assert!(queue.end(place, CallEnd::Done, (1, again)).is_some());
         assert_eq!(queue.len(), left);
     }
     assert_eq!((queue.handled(changes + 1), queue.waiting.len()), (changes + 1, 0));
+}
+
+/// The changes of all invocations that may begin, by the place where they are made.
+fn begun_at(queue: &mut CallQueue, now_ms: u64, routes: &CallRoutes) -> Vec<(CallPlace, Vec<u64>, (usize, u64))> {
+    let begin = || queue.begin((now_ms, Some(8)), routes);
+    std::iter::from_fn(begin)
+        .map(|BegunInvocation { place, args, at, slots }| {
+            let versions: Vec<u64> = Changes::decode(&args).expect("changes").map(|change| change.version).collect();
+            assert_eq!(slots.len(), versions.len());
+            (at, versions, place)
+        })
+        .collect()
+}
+
+/// An invocation has changes of keys of one server, and is made there; none has those of a key that is between two.
+#[test]
+fn changes_are_called_where_their_keys_are() {
+    use crate::triggers::call_routes::example_server;
+    use sandstorm_store::slots::{SlotMap, SlotOwnership, SlotRange, SlotSpan};
+
+    let own = std::sync::Arc::new(SlotOwnership::new("a".to_owned()));
+    // `foo` is in slot 12182, `bar` in 5061, `hello` in 866.
+    let servers = vec![example_server("a"), example_server("b")];
+    let range = |first, last, server| SlotRange { first, last, server: Some(server) };
+    own.set_map(SlotMap::new(1, servers.clone(), &[range(0, 9_999, 0), range(10_000, 16_383, 1)]));
+    own.set_owned(|slot| slot < 10_000);
+    own.set_called_elsewhere(Some(SlotSpan { first: 800, last: 900 }));
+    let mut queue = CallQueue::default();
+    for (version, key) in (1..).zip(["foo", "bar", "hello", "foo", "bar", "hello"]) {
+        let change =
+            Change { op: ChangeOp::Put, key: key.as_bytes(), value: b"", version, expires_at_ms: 0, position: version };
+        let call = TriggerCall::of_change(change.encode(), (version - 1, version));
+        queue.push(Some(key.as_bytes()), call.at_slot_of(Some(key.as_bytes())));
+    }
+    let mut begun = begun_at(&mut queue, 0, &CallRoutes::now(Some(&own)));
+    begun.sort_by_key(|(_, versions, _)| versions[0]);
+    let shown: Vec<_> = begun.iter().map(|(at, versions, _)| (*at, versions.clone())).collect();
+    assert_eq!(shown, [(CallPlace::Server(1), vec![1, 4]), (CallPlace::Here, vec![2, 5])]);
+    // The slot of `foo` leaves that server as well, before its call is over: it has no try less, and is made here.
+    own.set_map(SlotMap::new(2, servers, &[range(0, 16_383, 0)]));
+    own.set_owned(|_| true);
+    own.set_called_elsewhere(None);
+    let moved = queue.end(begun[0].2, CallEnd::Moved, (0, 0));
+    assert_eq!(moved, Some(TriggerCallOutcome::Again));
+    assert!(matches!(queue.end(begun[1].2, CallEnd::Done, (0, 0)), Some(TriggerCallOutcome::Over { calls: 2, .. })));
+    assert!(queue.next_begin_ms().is_some_and(|at_ms| at_ms <= TRIGGER_MOVED_PAUSE_MS), "soon, and not at once");
+    let again = begun_at(&mut queue, TRIGGER_MOVED_PAUSE_MS, &CallRoutes::now(Some(&own)));
+    let mut versions: Vec<u64> = again.iter().flat_map(|(_, versions, _)| versions.clone()).collect();
+    versions.sort_unstable();
+    assert!(again.iter().all(|(at, ..)| *at == CallPlace::Here));
+    assert_eq!(versions, [1, 3, 4, 6]);
+    again.iter().for_each(|(.., place)| drop(queue.end(*place, CallEnd::Done, (0, 0))));
+    assert_eq!((queue.len(), queue.handled(6)), (0, 6));
 }

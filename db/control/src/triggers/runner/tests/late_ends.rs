@@ -14,7 +14,8 @@ fn start_slow(world: &World) -> (TriggerRunner, OpenCalls) {
     let begun = Arc::clone(&open);
     let sink = move |_home: u32, calls: Vec<LocalCall>| begun.lock().extend(calls);
     let directory = Arc::clone(&world.directory);
-    let runner = TriggerRunner::start(directory, Box::new(|_| {}), Some(world.folder.path()), Box::new(sink));
+    let runner =
+        TriggerRunner::start(directory, Box::new(|_| {}), Some(world.folder.path()), CallSinks::here(Box::new(sink)));
     (runner.expect("started"), open)
 }
 

@@ -1,0 +1,174 @@
+//! Calls for changes in a server's log, as triggers make them, where slots move.
+//!
+//! Those of a key come in the order of its versions, also over a move: its source makes the calls for the changes in
+//! its log, at the target once that owns the slots, and the target makes none of its own for these slots before the
+//! source has said that its own are made. So that this takes milliseconds, the source comes near the end of its log
+//! before it serves the slots no more. Both waits are bounded: whoever has not made its calls by then is given up, and
+//! is not waited for again for a while. Its calls are made all the same, in no order with those of the target.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sandstorm_log::ChangeLog;
+
+use crate::limits::{CALLS_LEFT_BYTES, CALLS_POLL, CALLS_WAIT, CALLS_WAIT_MOST};
+
+/// Makes calls for the changes in this server's log.
+pub trait ChangeCaller: Send + Sync {
+    /// Who has not made all calls for changes before a position, in words. Whoever makes none now does not count, nor
+    /// whoever was given up lately.
+    fn behind(&self, position: u64) -> Option<String>;
+
+    /// Gives up whoever that is, for a while.
+    fn give_up(&self, position: u64);
+}
+
+/// For which attempt of a target is waited, and whether it has the slots.
+type WaitSubject = (u64, bool);
+
+struct CallWait {
+    of: WaitSubject,
+    position: u64,
+    since: Instant,
+}
+
+/// How long a wait may take: in this answer, and in all.
+#[derive(Clone, Copy)]
+struct WaitTimes {
+    answer: Duration,
+    all: Duration,
+}
+
+const TIMES: WaitTimes = WaitTimes { answer: CALLS_WAIT, all: CALLS_WAIT_MOST };
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct CallWaits {
+    caller: OnceLock<Arc<dyn ChangeCaller>>,
+    wait: Mutex<Option<CallWait>>,
+}
+
+impl CallWaits {
+    /// Sets who makes calls, once.
+    pub fn set_caller(&self, caller: Arc<dyn ChangeCaller>) {
+        // The server starts them once.
+        let _was_set = self.caller.set(caller);
+    }
+
+    /// Waits until calls are made for nearly all changes of the log: before slots are frozen. Not to be called by a
+    /// participant that is online.
+    ///
+    /// # Errors
+    /// One line: they are not made yet. The next answer waits further.
+    pub(crate) fn before_freeze(&self, attempt: u64, log: Option<Arc<ChangeLog>>) -> Result<(), String> {
+        let Some(log) = log else { return Ok(()) };
+        self.wait(((attempt, false), log.durable().saturating_sub(CALLS_LEFT_BYTES)), TIMES)
+    }
+
+    /// Waits until calls are made for all changes of the log up to the first question about this attempt, whose slots
+    /// are handed over. Not to be called by a participant that is online.
+    ///
+    /// # Errors
+    /// As [`CallWaits::before_freeze`].
+    pub(crate) fn after_hand_over(&self, attempt: u64, log: Option<Arc<ChangeLog>>) -> Result<(), String> {
+        let Some(log) = log else { return Ok(()) };
+        let end = log.end();
+        log.request(end);
+        self.wait(((attempt, true), end), TIMES)
+    }
+
+    fn wait(&self, (of, position): (WaitSubject, u64), times: WaitTimes) -> Result<(), String> {
+        let Some(caller) = self.caller.get() else { return Ok(()) };
+        let begun = Instant::now();
+        let (since, position) = {
+            let mut wait = self.wait.lock();
+            match wait.as_mut().filter(|known| known.of == of) {
+                // Behind a hand-over it is a fixed position; before it, one near an end that goes on.
+                Some(known) if of.1 => (known.since, known.position),
+                Some(known) => (known.since, position),
+                None => {
+                    *wait = Some(CallWait { of, position, since: begun });
+                    (begun, position)
+                }
+            }
+        };
+        while let Some(who) = caller.behind(position) {
+            if since.elapsed() >= times.all {
+                tracing::warn!("a move of slots goes on, though not all calls for changes are made: {who}");
+                caller.give_up(position);
+                break;
+            }
+            if begun.elapsed() >= times.answer {
+                return Err(who);
+            }
+            std::thread::sleep(CALLS_POLL);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// One that gets on by some bytes at each look, and then no more.
+    #[derive(Default)]
+    struct SlowCaller {
+        at: AtomicU64,
+        pace: u64,
+        end: u64,
+        given_up: AtomicU64,
+    }
+
+    impl ChangeCaller for SlowCaller {
+        fn behind(&self, position: u64) -> Option<String> {
+            let at = self.at.fetch_add(self.pace, Ordering::SeqCst).min(self.end);
+            (at < position && self.given_up.load(Ordering::SeqCst) == 0).then(|| "trigger t".to_owned())
+        }
+
+        fn give_up(&self, position: u64) {
+            self.given_up.store(position, Ordering::SeqCst);
+        }
+    }
+
+    fn waits(caller: &Arc<SlowCaller>) -> CallWaits {
+        let waits = CallWaits::default();
+        waits.set_caller(Arc::clone(caller) as Arc<dyn ChangeCaller>);
+        waits
+    }
+
+    const ENDLESS: Duration = Duration::from_secs(3_600);
+
+    #[test]
+    fn a_move_goes_on_once_all_calls_are_made() {
+        let caller = Arc::new(SlowCaller { pace: 10, end: u64::MAX, ..SlowCaller::default() });
+        let times = WaitTimes { answer: ENDLESS, all: ENDLESS };
+        assert_eq!(waits(&caller).wait(((1, true), 100), times), Ok(()));
+        assert!(caller.at.load(Ordering::SeqCst) > 100 && caller.given_up.load(Ordering::SeqCst) == 0);
+        assert_eq!(CallWaits::default().wait(((1, true), 100), times), Ok(()), "nobody makes calls");
+    }
+
+    #[test]
+    fn who_never_makes_its_calls_is_given_up_and_holds_up_no_other_move() {
+        let caller = Arc::new(SlowCaller { end: 50, ..SlowCaller::default() });
+        let waits = waits(&caller);
+        let short = WaitTimes { answer: Duration::ZERO, all: ENDLESS };
+        assert_eq!(waits.wait(((1, true), 100), short), Err("trigger t".to_owned()));
+        // What was written since the first question is not waited for.
+        caller.at.store(100, Ordering::SeqCst);
+        let fixed = Arc::new(SlowCaller { end: u64::MAX, ..SlowCaller::default() });
+        fixed.at.store(100, Ordering::SeqCst);
+        let of_fixed = CallWaits::default();
+        of_fixed.set_caller(Arc::clone(&fixed) as Arc<dyn ChangeCaller>);
+        assert_eq!(of_fixed.wait(((1, true), 100), short), Ok(()));
+        assert_eq!(of_fixed.wait(((1, true), 900), short), Ok(()));
+        assert!(of_fixed.wait(((1, false), 900), short).is_err(), "before the hand-over the end goes on");
+        let over = WaitTimes { answer: ENDLESS, all: Duration::ZERO };
+        assert_eq!(waits.wait(((1, true), 100), over), Ok(()));
+        assert_eq!(caller.given_up.load(Ordering::SeqCst), 100);
+        assert_eq!(waits.wait(((2, false), 200), short), Ok(()));
+    }
+}

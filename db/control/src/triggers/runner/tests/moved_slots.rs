@@ -1,0 +1,148 @@
+//! Promise: slots that move to another server and back leave no change without its call, in the order of each key, and
+//! none is a dead letter for that; and a move waits for calls as long as it may, whatever a tenant's trigger does.
+
+use sandstorm_store::slots::{SlotMap, SlotOwnership, SlotRange, SlotSpan};
+
+use super::*;
+use crate::triggers::call_routes::example_server;
+use crate::triggers::remote_calls::{RemoteCall, RemoteOutcome, RemoteRequest};
+
+const ALL: SlotSpan = SlotSpan { first: 0, last: 16_383 };
+
+/// A server of a cluster of two, which owns all slots, with the tenant and the table.
+fn world_in_cluster() -> (World, Arc<SlotOwnership>) {
+    let (world, own) = (World::empty(), Arc::new(SlotOwnership::new("a".to_owned())));
+    world.directory.join_cluster(&own);
+    set_owner(&own, 0);
+    world.directory.create_tenant(NewTenant::named("shop")).expect("there is room");
+    let interval = Some(TableDurability::Interval);
+    let new = NewTable { durability: interval, quota_bytes: Some(8 << 20), ..NewTable::named("items") };
+    world.directory.create_table("shop", new).expect("there is room");
+    (world, own)
+}
+
+/// Has one of the two servers own all slots, as this one reads it.
+fn set_owner(own: &SlotOwnership, owner: usize) {
+    let servers = ["a", "b"].map(example_server).to_vec();
+    own.set_map(SlotMap::new(1, servers, &[SlotRange { first: ALL.first, last: ALL.last, server: Some(owner) }]));
+    own.set_owned(|_| owner == 0);
+}
+
+/// Starts triggers whose extension reaches keys of the server alone where it runs, as all do. Of the calls that are
+/// sent, some answers are lost.
+fn start(world: &World, own: &Arc<SlotOwnership>) -> TriggerRunner {
+    let succeed = |succeeded: &Mutex<Vec<Vec<u8>>>, args: &[u8]| {
+        let changes = Changes::decode(args).expect("changes");
+        succeeded.lock().extend(changes.map(|change| change.encode()));
+    };
+    let (owned, succeeded) = (Arc::clone(own), Arc::clone(&world.succeeded));
+    let here = move |_home: u32, begun: Vec<LocalCall>| {
+        for LocalCall { args, done, .. } in begun {
+            let has_keys = Changes::decode(&args).expect("changes").all(|change| owned.owns(change.key));
+            if has_keys {
+                succeed(&succeeded, &args);
+            }
+            let status = if has_keys { RpcStatus::Ok } else { RpcStatus::Failed };
+            done(LocalCallResult { status, number: 1, value: b"WrongServer".to_vec(), shown: 0, cost: None });
+        }
+    };
+    let (owned, succeeded, calls) = (Arc::clone(own), Arc::clone(&world.succeeded), Arc::clone(&world.calls));
+    let elsewhere = move |RemoteRequest { server, calls: sent, done }: RemoteRequest| {
+        assert_eq!(server, "b");
+        let run = |RemoteCall { args, .. }: RemoteCall| {
+            let is_there = Changes::decode(&args).expect("changes").all(|change| !owned.owns(change.key));
+            if is_there {
+                succeed(&succeeded, &args);
+            }
+            RemoteOutcome::of(if is_there { RpcStatus::Ok } else { RpcStatus::WrongServer }, b"")
+        };
+        let outcomes: Vec<RemoteOutcome> = sent.calls.into_iter().map(run).collect();
+        let is_lost = calls.fetch_add(1, Ordering::SeqCst) % 5 == 3;
+        done(if is_lost { Err("the answer was lost".to_owned()) } else { Ok(outcomes) });
+    };
+    let sinks = CallSinks { here: Box::new(here), elsewhere: Box::new(elsewhere) };
+    let (directory, folder) = (Arc::clone(&world.directory), Some(world.folder.path()));
+    TriggerRunner::start(directory, Box::new(|_| {}), folder, sinks).expect("started")
+}
+
+#[test]
+fn changes_are_called_where_their_slots_have_moved_and_none_is_given_up() {
+    for batch in FORMS {
+        let (world, own) = world_in_cluster();
+        let runner = start(&world, &own);
+        // Not one failure is forgiven.
+        runner.create(&world.view(), TriggerDefinition { retries: 0, batch, ..spec("t") }, 1).expect("created");
+        let (mut random, mut made) = (SmallRng::seed_from_u64(8), Vec::new());
+        for round in 0..30 {
+            made.extend(world.write(&mut random, 40));
+            if round % 3 == 0 {
+                // What gathers meanwhile is called there.
+                let log = world.directory.change_log().expect("a log");
+                log.request(log.end());
+            }
+            own.disown(ALL);
+            std::thread::sleep(Duration::from_millis(random.random_range(0..4)));
+            // A move that is given up is served again; else the other server owns the slots for a while.
+            if round % 4 != 1 {
+                set_owner(&own, 1);
+                std::thread::sleep(Duration::from_millis(random.random_range(0..8)));
+                own.set_awaited(Some(ALL));
+            }
+            set_owner(&own, 0);
+            own.set_awaited(None);
+        }
+        set_owner(&own, 1);
+        wait_until_handled(&world, &runner);
+        assert_complete(&made, &world.seen());
+        let status = status(&runner, world.id(), "t");
+        assert_eq!((status.dead_letters, status.calls.failed), (0, 0), "{status:?}");
+        assert!(world.calls.load(Ordering::SeqCst) > 0, "some were made at the other server");
+    }
+}
+
+#[test]
+fn a_target_makes_no_calls_of_its_own_before_the_source_has_made_those_for_older_changes() {
+    let (world, own) = world_in_cluster();
+    let runner = start(&world, &own);
+    runner.create(&world.view(), spec("t"), 1).expect("created");
+    own.set_called_elsewhere(Some(ALL));
+    let made = world.write(&mut SmallRng::seed_from_u64(9), 100);
+    wait_until(|| status(&runner, world.id(), "t").open >= made.len());
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(world.seen().is_empty(), "older changes may still be called for");
+    own.set_called_elsewhere(None);
+    wait_until_handled(&world, &runner);
+    assert_complete(&made, &world.seen());
+}
+
+#[test]
+fn moves_wait_for_triggers_that_make_calls_and_for_no_others() {
+    let (world, own) = world_in_cluster();
+    let runner = start(&world, &own);
+    let caller = runner.change_caller();
+    let log = world.directory.change_log().expect("a log");
+    for name in ["t", "paused"] {
+        runner.create(&world.view(), spec(name), 1).expect("created");
+    }
+    runner.set_paused(world.id(), "paused", true, 1).expect("the trigger");
+    // No call can be made now.
+    own.set_called_elsewhere(Some(ALL));
+    world.write(&mut SmallRng::seed_from_u64(10), 20);
+    assert!(log.wait(log.end(), LONG));
+    let end = log.durable();
+    wait_until(|| status(&runner, world.id(), "t").open > 0);
+    assert_eq!(caller.behind(end).as_deref(), Some("trigger \"t\" of tenant \"shop\""), "one that is paused is not");
+    assert_eq!(caller.behind(0), None, "none has changes to call for from before that");
+    caller.give_up(end);
+    assert_eq!(caller.behind(end), None, "it is not waited for again");
+    own.set_called_elsewhere(None);
+    wait_until_handled(&world, &runner);
+    let other = TriggerDefinition { name: "other".into(), ..spec("t") };
+    runner.create(&world.view(), other, 1).expect("created");
+    own.set_called_elsewhere(Some(ALL));
+    world.write(&mut SmallRng::seed_from_u64(11), 20);
+    assert!(log.wait(log.end(), LONG));
+    wait_until(|| caller.behind(log.durable()).is_some_and(|who| who.contains("other")));
+    own.set_called_elsewhere(None);
+    wait_until(|| caller.behind(log.durable()).is_none());
+}
