@@ -154,8 +154,8 @@ pub struct ForwardedCommand {
     pub bytes: Vec<u8>,
 }
 
-/// Commands of one connection that go to other servers at a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Commands of one connection, or of a datagram, that go to other servers at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForwardedBatch {
     /// The tenant's id.
     pub tenant: u32,
@@ -167,6 +167,8 @@ pub struct ForwardedBatch {
     pub is_binary: bool,
     /// Whether they are to be run one after the other. Else they only read.
     pub is_ordered: bool,
+    /// Whether a datagram has brought them, and no connection waits for them: they are dropped where too many wait.
+    pub is_datagram: bool,
     /// The commands.
     pub commands: Vec<ForwardedCommand>,
 }
@@ -194,6 +196,8 @@ pub enum ForwardedAnswer {
     Later,
     /// What the client is told: that it was not run, or that this is unknown.
     Refused(String),
+    /// It was not run, and its client, which has sent a datagram, is told nothing: too many commands wait.
+    Dropped,
 }
 
 /// Takes the answers to the commands of a batch, in their order, on any thread: it must not block.
@@ -218,8 +222,8 @@ mod tests {
     #[test]
     fn a_request_and_its_answer_are_read_back() {
         let commands = [&b"get a\r\n"[..], b"", b"set b 0 0 1\r\nx\r\n"].map(command).to_vec();
-        let batch =
-            ForwardedBatch { tenant: 3, table: 1 << 40, serial: 5, is_binary: false, is_ordered: true, commands };
+        let (tenant, table) = (3, 1 << 40);
+        let batch = ForwardedBatch { tenant, table, serial: 5, is_ordered: true, commands, ..Default::default() };
         let request = batch.request(&[2, 0, 9]);
         let (head, mut rest) = ForwardedHead::decode(&request).unwrap();
         assert_eq!((head.tenant, head.table, head.serial, head.commands), (3, 1 << 40, 5, 2));

@@ -3,6 +3,8 @@
 //! server that is killed or hangs it is told so by name, within a time, and never that a record is not there; what it
 //! has changed has happened once, or nobody knows.
 
+mod datagrams;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
@@ -76,6 +78,17 @@ impl MemcachedCluster {
 
     fn id(&self, server: usize) -> String {
         status(&self.servers[server])["server"].as_str().unwrap().to_owned()
+    }
+
+    fn kill(&mut self, server: usize) {
+        let process = &mut self.servers[server].process;
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    fn restart(&mut self, server: usize) {
+        let folder = Arc::clone(&self.servers[server].folder);
+        self.servers[server] = start(folder, &self.options[server]);
     }
 
     /// Empties the tables of all.
@@ -396,14 +409,12 @@ fn an_owner_that_is_killed_or_hangs_is_named_and_no_command_is_run_twice() {
         });
         for round in 0..2 {
             let seen = errors.load(Ordering::Acquire);
-            cluster.servers[2].process.kill().unwrap();
-            cluster.servers[2].process.wait().unwrap();
+            cluster.kill(2);
             assert!(eventually(|| errors.load(Ordering::Acquire) >= seen + 10));
             if round == 0 {
                 check_named(&mut client, &gone, "is away: the command was not run");
             }
-            let folder = Arc::clone(&cluster.servers[2].folder);
-            cluster.servers[2] = start(folder, &cluster.options[2]);
+            cluster.restart(2);
             check_all_there(&mut client);
         }
         let stopped = StoppedProcess::stop(&cluster.servers[2]);

@@ -166,7 +166,10 @@ impl BatchUnderWay {
 
     fn refusals(&self, numbers: &[usize], server: &str, why: ForwardFailure) -> Vec<(usize, ForwardedAnswer)> {
         let changes = |number: usize| self.batch.commands.get(number).is_some_and(|one| one.changes);
-        let refused = |number: &usize| (*number, ForwardedAnswer::Refused(why.text(server, changes(*number))));
+        let refused = |number: &usize| match why {
+            ForwardFailure::Crowded if self.batch.is_datagram => (*number, ForwardedAnswer::Dropped),
+            _ => (*number, ForwardedAnswer::Refused(why.text(server, changes(*number)))),
+        };
         numbers.iter().map(refused).collect()
     }
 
@@ -240,6 +243,7 @@ mod tests {
             serial: 1,
             is_binary: false,
             is_ordered: true,
+            is_datagram: false,
             commands: commands.to_vec(),
         };
         let (tell, told) = channel();
@@ -284,7 +288,7 @@ mod tests {
     #[test]
     fn who_waits_is_told_once_and_an_answer_stays() {
         let commands = vec![ForwardedCommand { slot: 1, changes: true, bytes: Vec::new() }; 2];
-        let batch = ForwardedBatch { tenant: 1, table: 1, serial: 1, is_binary: false, is_ordered: false, commands };
+        let batch = ForwardedBatch { tenant: 1, table: 1, serial: 1, commands, ..Default::default() };
         let (tell, told) = channel();
         let done = Box::new(move |answers| drop(tell.send(answers)));
         let under_way = BatchUnderWay::new(batch, Instant::now(), &Arc::default(), done);
@@ -297,6 +301,22 @@ mod tests {
         assert!(told.try_recv().is_err());
     }
 
+    #[test]
+    fn a_datagram_is_dropped_where_too_many_wait_and_told_of_anything_else() {
+        let told = |is_datagram, why| {
+            let commands = vec![ForwardedCommand { slot: 1, changes: true, bytes: Vec::new() }];
+            let batch = ForwardedBatch { tenant: 1, table: 1, serial: 1, is_datagram, commands, ..Default::default() };
+            let (tell, told) = channel();
+            let done = Box::new(move |answers| drop(tell.send(answers)));
+            BatchUnderWay::new(batch, Instant::now(), &Arc::default(), done).refuse(&[0], "a", why);
+            told.try_recv().unwrap()
+        };
+        assert_eq!(told(true, ForwardFailure::Crowded), [ForwardedAnswer::Dropped]);
+        for (is_datagram, why) in [(false, ForwardFailure::Crowded), (true, ForwardFailure::Away)] {
+            assert!(matches!(told(is_datagram, why)[..], [ForwardedAnswer::Refused(_)]));
+        }
+    }
+
     /// A batch of five commands of a tenant whose answers are counted here.
     fn batch_of(
         tenant: u32,
@@ -304,7 +324,7 @@ mod tests {
         is_ordered: bool,
     ) -> (BatchUnderWay, std::sync::mpsc::Receiver<Vec<ForwardedAnswer>>) {
         let commands = vec![ForwardedCommand { slot: 1, changes: is_ordered, bytes: Vec::new() }; 5];
-        let batch = ForwardedBatch { tenant, table: 1, serial: 1, is_binary: false, is_ordered, commands };
+        let batch = ForwardedBatch { tenant, table: 1, serial: 1, is_ordered, commands, ..Default::default() };
         let (tell, told) = channel();
         let done = Box::new(move |answers| drop(tell.send(answers)));
         (BatchUnderWay::new(batch, Instant::now(), budget, done), told)

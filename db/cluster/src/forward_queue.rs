@@ -10,7 +10,7 @@ use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use crate::forward_batch::{BatchUnderWay, ForwardFailure};
 use crate::limits::{
     FORWARD_LINKS, FORWARD_LINKS_OF_TENANT, FORWARD_PAUSE, FORWARD_PAUSE_MOST, FORWARD_PAUSES, FORWARD_TRIES,
-    FORWARD_WAITING, FORWARD_WAITING_BYTES,
+    FORWARD_WAITING, FORWARD_WAITING_BYTES, FORWARD_WAITING_DATAGRAMS,
 };
 
 /// Commands of a batch that go to one server.
@@ -42,6 +42,10 @@ impl ForwardPart {
         self.under_way.batch.tenant
     }
 
+    fn is_datagram(&self) -> bool {
+        self.under_way.batch.is_datagram
+    }
+
     fn bytes(&self) -> usize {
         let commands = self.numbers.iter().filter_map(|number| self.under_way.batch.commands.get(*number));
         commands.map(|command| command.bytes.len()).sum()
@@ -53,6 +57,8 @@ impl ForwardPart {
 struct WaitingParts {
     parts: usize,
     bytes: usize,
+    /// Those of the parts that datagrams have brought.
+    datagrams: usize,
 }
 
 /// What the threads of a queue need.
@@ -92,12 +98,15 @@ impl ForwardQueue {
         let (tenant, bytes, all) = (part.tenant(), part.bytes(), self.waiting);
         let own = self.waiting_of.get(&tenant).copied().unwrap_or_default();
         let fits = DynamicThreshold::of(FORWARD_WAITING).admits(all.parts, own.parts)
-            && DynamicThreshold::of(FORWARD_WAITING_BYTES).admits_size(all.bytes, own.bytes, bytes);
+            && DynamicThreshold::of(FORWARD_WAITING_BYTES).admits_size(all.bytes, own.bytes, bytes)
+            && (!part.is_datagram()
+                || DynamicThreshold::of(FORWARD_WAITING_DATAGRAMS).admits(all.datagrams, own.datagrams));
         if !fits && part.tries == 0 && all.parts > 0 {
             return Err(part);
         }
         for waiting in [&mut self.waiting, self.waiting_of.entry(tenant).or_default()] {
             (waiting.parts, waiting.bytes) = (waiting.parts + 1, waiting.bytes + bytes);
+            waiting.datagrams += usize::from(part.is_datagram());
         }
         match at {
             Some(at) => self.later.push((at, part)),
@@ -131,16 +140,18 @@ impl ForwardQueue {
             false => self.turns.push_back(tenant),
         }
         let part = part?;
-        self.leaves(tenant, part.bytes());
+        self.leaves(&part);
         *self.under_way.entry(tenant).or_default() += 1;
         Some(part)
     }
 
-    /// Notes that commands of a tenant wait no more.
-    fn leaves(&mut self, tenant: u32, bytes: usize) {
+    /// Notes that commands wait no more.
+    fn leaves(&mut self, part: &ForwardPart) {
+        let (tenant, bytes, datagrams) = (part.tenant(), part.bytes(), usize::from(part.is_datagram()));
         let own = self.waiting_of.entry(tenant).or_default();
         for waiting in [&mut self.waiting, &mut *own] {
             (waiting.parts, waiting.bytes) = (waiting.parts - 1, waiting.bytes - bytes);
+            waiting.datagrams -= datagrams;
         }
         if own.parts == 0 {
             self.waiting_of.remove(&tenant);
@@ -205,9 +216,16 @@ mod tests {
 
     fn part(tenant: u32, bytes: usize) -> ForwardPart {
         let commands = vec![ForwardedCommand { slot: 0, changes: false, bytes: vec![0; bytes] }];
-        let batch = ForwardedBatch { tenant, table: 1, serial: 1, is_binary: false, is_ordered: false, commands };
+        let batch = ForwardedBatch { tenant, table: 1, serial: 1, commands, ..Default::default() };
         let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now(), &Arc::default(), Box::new(|_| ())));
         ForwardPart { under_way, numbers: vec![0], tries: 0, paused: Duration::ZERO, why: ForwardFailure::Late }
+    }
+
+    /// One that a datagram has brought.
+    fn datagram(tenant: u32) -> ForwardPart {
+        let batch = ForwardedBatch { is_datagram: true, ..part(tenant, 1).under_way.batch.clone() };
+        let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now(), &Arc::default(), Box::new(|_| ())));
+        ForwardPart { under_way, ..part(tenant, 1) }
     }
 
     fn push(queue: &mut ForwardQueue, part: ForwardPart) -> bool {
@@ -270,6 +288,23 @@ mod tests {
         assert!((0..2).all(|_| push(&mut queue, part(2, large))));
         assert!(!push(&mut queue, part(1, large)));
         assert_eq!(queue.take_all().len(), many + 2);
+    }
+
+    #[test]
+    fn datagrams_leave_room_for_those_of_other_tenants_and_for_connections() {
+        let (mut queue, now) = (ForwardQueue::default(), Instant::now());
+        let many = (0..FORWARD_WAITING).take_while(|_| push(&mut queue, datagram(1))).count();
+        assert!((FORWARD_WAITING_DATAGRAMS / 2..FORWARD_WAITING_DATAGRAMS * 3 / 4).contains(&many), "{many}");
+        assert!((0..FORWARD_WAITING_DATAGRAMS / 8).all(|_| push(&mut queue, datagram(2))));
+        assert!(!push(&mut queue, datagram(1)));
+        // A connection of the same tenant has what it would have without them, but for their number.
+        assert!((0..FORWARD_WAITING / 4).all(|_| push(&mut queue, part(1, 1))));
+        let again = ForwardPart { tries: 1, ..datagram(1) };
+        assert!(push(&mut queue, again), "what was sent before is always taken");
+        while let Some(part) = queue.pop(now) {
+            queue.finish(part.tenant());
+        }
+        assert!(queue.is_empty() && queue.waiting.datagrams == 0 && push(&mut queue, datagram(1)));
     }
 
     #[test]

@@ -254,6 +254,9 @@ pub const FORWARD_LINKS_OF_TENANT: usize = 4;
 /// Batches of commands that wait for one server, at most. Each is a connection of a client's, which waits as well; at a
 /// tenth of a millisecond each they are sent within [`FORWARD_TIMEOUT`].
 pub const FORWARD_WAITING: usize = 1_024;
+/// Those of them that datagrams have brought, shared by tenants: a quarter, since datagrams have no connections that
+/// bound their number, and may come from forged senders.
+pub const FORWARD_WAITING_DATAGRAMS: usize = FORWARD_WAITING / 4;
 /// Bytes of the commands that wait for one server, at most: the largest values of some connections.
 pub const FORWARD_WAITING_BYTES: usize = 64 << 20;
 /// Bytes of answers that wait until other servers have answered the rest of their batches, at most: of all targets,

@@ -331,6 +331,9 @@ metrics! {
         commands_forwarded: counter,
         /// Those of them that were not answered by those servers, or were not run: their clients got `SERVER_ERROR`.
         forwards_refused: counter,
+        /// Datagrams of memcached clients that were dropped, and not answered, since too many waited for other servers
+        /// of the cluster: of their tenant, or at their port. Clients ask again.
+        forwarded_datagrams_dropped: counter,
         /// The most that was run of messages in one go so far, in plain requests of 200 ns: 500, or 250 beside another
         /// tenant, and one operation more, which is 1,000 keys, or 8 MiB moved in and out (4,096).
         longest_piece: gauge,

@@ -224,6 +224,12 @@ pub const POOLED_PENDING_ANSWERS: usize = 128;
 /// Bytes of a UDP port's answers to memcached clients that wait for the log's disk: beyond it none is given, as if its
 /// datagram had been lost.
 pub const PENDING_DATAGRAM_BYTES: usize = 4 << 20;
+/// Bytes of a UDP port's datagrams that wait for other servers of the cluster, with their answers so far; beyond it
+/// they are dropped. As many as may wait for three servers, with a value of a KiB and a half each.
+pub const FORWARDED_DATAGRAM_BYTES: usize = 4 << 20;
+/// Time after which a datagram asks no further server, nanoseconds: longer than clients wait for an answer, and as long
+/// as a command of a connection waits for one.
+pub const FORWARDED_DATAGRAM_NS: u64 = 5_000_000_000;
 /// Bytes of a port's messages that wait for cold records: shared as other buffers are. At 100 us a read, eight at a
 /// time, as many as some hundred thousand gets.
 pub const COLD_MESSAGES_BYTES: usize = 32 << 20;

@@ -37,6 +37,8 @@ pub const FORWARDED_ANSWER_BYTES: usize = 1 << 20;
 pub const FORWARDED_REQUEST_BYTES: usize = FORWARDED_RUN_BYTES + MAX_VALUE_BYTES + (64 << 10);
 /// Bytes of the answer to one.
 pub const FORWARDED_RESPONSE_BYTES: usize = FORWARDED_ANSWER_BYTES + MAX_VALUE_BYTES + (64 << 10);
+/// Turns of a datagram in a row without progress, at most: a key's slot may go to another server just when it is read.
+pub const DATAGRAM_STALLS: u32 = 2;
 /// Bytes of the answer to one datagram, at most: 750 datagrams, as many as a socket's buffer has room for.
 pub const DATAGRAM_ANSWER_BYTES: usize = 1 << 20;
 /// Bytes of user and password, at most: names and tokens have a few hundred together.

@@ -28,8 +28,6 @@ pub(super) struct MemcachedContext<'w> {
     written: Cell<usize>,
     /// Bytes of answers that existed when this began.
     pub(super) begun: usize,
-    /// Whether commands for keys of other servers are forwarded.
-    pub(super) forwards: bool,
     /// Whether the last request was refused for such a key.
     pub(super) met_elsewhere: Cell<bool>,
 }
@@ -48,25 +46,8 @@ impl<'w> MemcachedContext<'w> {
         }
         let (guard, written) = (context.participant.guard(), Cell::new(0));
         let tallies = view.map(|view| view.tenant.usage.tallies(context.worker));
-        let (forwards, met_elsewhere) = (false, Cell::new(false));
-        MemcachedContext {
-            context,
-            view,
-            by_token,
-            table,
-            entry,
-            guard,
-            tallies,
-            written,
-            begun,
-            forwards,
-            met_elsewhere,
-        }
-    }
-
-    /// The same for a session that forwards commands for keys of other servers, or does not.
-    pub(super) fn forwarding(self, forwards: bool) -> MemcachedContext<'w> {
-        MemcachedContext { forwards, ..self }
+        let met_elsewhere = Cell::new(false);
+        MemcachedContext { context, view, by_token, table, entry, guard, tallies, written, begun, met_elsewhere }
     }
 
     /// The id of the table; 0: there is none.
@@ -75,16 +56,16 @@ impl<'w> MemcachedContext<'w> {
         self.table
     }
 
-    /// The table, if commands for keys of other servers are to be forwarded, and there may be such.
+    /// The table, if there may be keys of other servers.
     #[inline]
     pub(super) fn divided_table(&self) -> Option<&'w TableEntry> {
-        self.entry.filter(|entry| self.forwards && !entry.table.owns_all())
+        self.entry.filter(|entry| !entry.table.owns_all())
     }
 
-    /// The answer to a request for a key that another server owns. Where such are forwarded it is never sent.
+    /// The answer to a request for a key that another server owns. It is never sent: the request is looked at anew.
     #[cold]
     pub(super) fn wrong_server(&self) -> &'static str {
-        self.met_elsewhere.set(self.forwards);
+        self.met_elsewhere.set(true);
         WRONG_SERVER
     }
 

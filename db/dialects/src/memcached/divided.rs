@@ -13,7 +13,7 @@ use sandstorm_net::memcached::text::{decode_base64, push_number};
 use sandstorm_net::memcached::{BAD_FORMAT, MetaCommand, TextRequest};
 use sandstorm_net::slots::slot_of;
 
-use super::answers::push_line;
+use super::answers::{WRONG_SERVER, push_line};
 use super::binary::refusal::push_refusal;
 use super::context::MemcachedContext;
 use super::{BatchEnd, InputState, MemcachedSession, run_plan, should_yield};
@@ -289,6 +289,7 @@ impl MemcachedSession {
             serial: table.serial(),
             is_binary: self.binary,
             is_ordered,
+            is_datagram: false,
             commands,
         }))
     }
@@ -321,6 +322,10 @@ impl MemcachedSession {
                     }
                     ForwardedAnswer::Refused(text) => {
                         refusal.push(&text, out);
+                        !run.is_list
+                    }
+                    ForwardedAnswer::Dropped => {
+                        refusal.push(WRONG_SERVER, out);
                         !run.is_list
                     }
                     ForwardedAnswer::Later => {

@@ -4,8 +4,8 @@
 //! batch are prefetched before the first request is run. The keys of a multiget are taken from the line as they come,
 //! so a line of a million keys takes no more memory than one of ten. `classic` and `meta` run text requests, `binary`
 //! those of the binary protocol, `auth` authenticates, and `subjects` says what a slow one was about. The first byte
-//! decides the protocol, as in memcached. In a cluster, `divided` has the commands for keys of other servers, and
-//! `peer` runs those that other servers send.
+//! decides the protocol, as in memcached. `datagram` runs what comes over UDP. In a cluster, `divided` has the commands
+//! for keys of other servers, and `peer` runs those that other servers send.
 
 mod answers;
 mod arithmetic;
@@ -14,6 +14,7 @@ mod binary;
 mod classic;
 mod context;
 mod counting;
+mod datagram;
 mod divided;
 mod expiry;
 mod meta;
@@ -30,17 +31,15 @@ use sandstorm_net::memcached::{BAD_FORMAT, MAX_KEY_LEN, TextParse, TextRequest, 
 
 use self::answers::{NO_TENANT, UNAUTHENTICATED};
 use self::context::MemcachedContext;
+pub use self::datagram::{ForwardedDatagram, SuspendedDatagram};
 use self::divided::{ForwardRun, KeyedCommands};
 pub use self::peer::PeerSession;
 use super::{CommandContext, ConnectionIdentity, NextAction, PortService, UncertainAnswer};
 use crate::cold_command::{ColdCommand, ColdOutcome};
 use crate::first_command::FirstCommand;
-use crate::limits::protocols::{
-    ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, DATAGRAM_WORK, WRITTEN_AT_ONCE_BYTES,
-};
+use crate::limits::protocols::{ANSWERS_FULL_BYTES, BATCH, WRITTEN_AT_ONCE_BYTES};
 use sandstorm_accounts::RequestSubject;
 use sandstorm_catalog::TenantView;
-use sandstorm_store::spill::ColdMiss;
 
 /// The answer to a request while the server is shutting down.
 pub const SHUTTING_DOWN: &str = "SERVER_ERROR shutting down";
@@ -81,8 +80,6 @@ pub struct MemcachedSession {
     pub(crate) cold: ColdCommand,
     /// What the first request was about since the last answers were counted.
     first: FirstCommand,
-    /// Whether commands for keys of other servers of the cluster are forwarded.
-    forwards: bool,
     /// The commands that are with other servers, or were.
     forwarded: Option<Box<ForwardRun>>,
     /// The id of the table, if it was chosen by that.
@@ -119,7 +116,6 @@ impl MemcachedSession {
             counted: false,
             cold: ColdCommand::default(),
             first: FirstCommand::none("memcached"),
-            forwards: true,
             forwarded: None,
             fixed_table: None,
         }
@@ -139,51 +135,6 @@ impl MemcachedSession {
     #[inline]
     pub(crate) fn begin_answers(&mut self) {
         self.first.begin();
-    }
-
-    /// Runs the requests of one datagram, whole ones alone, and appends the answers.
-    pub fn run_datagram(&mut self, context: &CommandContext<'_>, datagram: &[u8], out: &mut Vec<u8>) {
-        self.begin_answers();
-        let (start, mut used) = (out.len(), 0);
-        // It waits for no other server.
-        self.forwards = false;
-        // Another tenant may have that name by now.
-        let view = self.identity.as_ref().and_then(|identity| identity.view(context.snapshot));
-        if view.is_none() {
-            self.identity = ConnectionIdentity::from_port(context.snapshot, &self.service);
-        }
-        loop {
-            let (bytes, next) = self.run(context, &datagram[used..], out);
-            used += bytes;
-            if next == NextAction::FetchCold {
-                // A datagram does not wait. The client's next one finds the records in memory. What stands before
-                // that command was done, and keeps its answers.
-                let reader = self.identity.as_ref().map_or(0, ConnectionIdentity::tenant);
-                let _ticket = ColdMiss::fetch(context.participant.shown().take_cold(), reader, || {});
-                self.cold = ColdCommand::default();
-                match self.binary {
-                    true => binary::push_too_large(out),
-                    false => answers::push_line(answers::COLD, out),
-                }
-                break;
-            }
-            let goes_on = next == NextAction::Yield && used < datagram.len();
-            // No other tenant has a turn in between, so the work of one datagram is limited. A turn without progress
-            // would be followed by others like it.
-            let too_much = goes_on && (bytes == 0 || context.work_done() >= DATAGRAM_WORK);
-            if too_much || out.len() - start > DATAGRAM_ANSWER_BYTES {
-                out.truncate(start);
-                match self.binary {
-                    true => binary::push_too_large(out),
-                    false => answers::push_line("SERVER_ERROR out of memory writing get response", out),
-                }
-                break;
-            }
-            if !goes_on {
-                break;
-            }
-        }
-        (self.state, self.has_input, self.binary) = (InputState::Requests, false, false);
     }
 
     /// See [`super::ProtocolSession::run`].
@@ -223,7 +174,6 @@ impl MemcachedSession {
         self.look_up_table(view, context);
         let by_token = self.service.tenant.is_none();
         let work = MemcachedContext::new(context, view.map(|view| &**view), self.table.1, by_token, out.len());
-        let work = work.forwarding(self.forwards);
         let (used, next) = self.turn(&work, input, out);
         self.tally(&work, (used, out.len()), &next);
         (used, next)

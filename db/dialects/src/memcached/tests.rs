@@ -93,7 +93,7 @@ impl World {
 
     pub(super) fn datagram(&self, client: &mut Client, sent: &str) -> String {
         let mut out = Vec::new();
-        self.context(|context| client.session.run_datagram(context, sent.as_bytes(), &mut out));
+        self.context(|context| assert!(client.session.run_datagram(context, sent.as_bytes(), &mut out).is_none()));
         String::from_utf8_lossy(&out).into_owned()
     }
 }

@@ -2,6 +2,8 @@
 //! ask, with keys of all servers in one line or pipeline. The servers are sessions without sockets; what carries their
 //! commands asks the wrong one at times.
 
+mod datagrams;
+
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -469,13 +471,4 @@ fn a_refusal_is_in_the_words_of_the_protocol_and_ends_a_multiget_alone() {
         }
     }
     assert_eq!(out, b"STORED\r\n");
-    // A datagram waits for no other server.
-    let mut client = world.servers[0].client("shop", "t");
-    let answer = world.servers[0].datagram(&mut client, &format!("get {far}\r\n"));
-    let elsewhere = "SERVER_ERROR another server of the cluster owns the key\r\n";
-    assert_eq!(answer, elsewhere);
-    // What ends an old record is refused for it as well.
-    for too_long in [format!("set {far} 0 0 9437184\r\n"), format!("ms {far} 9437184\r\n")] {
-        assert_eq!(world.servers[0].datagram(&mut client, &too_long), elsewhere);
-    }
 }

@@ -120,7 +120,7 @@ impl WorkerConnections {
         };
         let Some(udp_port) = self.udp_ports.get_mut(number) else { return };
         let was_full = udp_port.is_full();
-        udp_port.serve(executor);
+        udp_port.serve(number, executor);
         if udp_port.is_full() != was_full {
             let interest = SocketInterest { writable: !was_full, ..SocketInterest::READ };
             let token = PORT_TOKEN_FLAG | (self.stream_ports.len() + number) as u64;

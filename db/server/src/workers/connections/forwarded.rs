@@ -20,7 +20,7 @@ use crate::workers::executor::RequestExecutor;
 use crate::workers::shared::SharedWorkerState;
 
 /// What a client is told where nothing forwards.
-const NO_FORWARDER: &str = "SERVER_ERROR another server of the cluster owns the key: ask that one";
+pub(super) const NO_FORWARDER: &str = "SERVER_ERROR another server of the cluster owns the key: ask that one";
 
 /// Sends commands to the servers that have their keys. The connection waits for the answers; where nothing forwards
 /// they are refused.

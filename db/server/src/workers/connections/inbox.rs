@@ -29,6 +29,8 @@ pub(in crate::workers) enum InboxMessage {
     },
     /// What other servers have answered to commands that a connection waits for.
     Forwarded { connection: ConnectionId, answers: Vec<ForwardedAnswer> },
+    /// The same for a datagram of one of the worker's UDP ports.
+    ForwardedDatagram { port: usize, number: u64, answers: Vec<ForwardedAnswer> },
     /// Closes a connection that another connection of its tenant has killed.
     Close(ConnectionId),
     /// Closes a connection whose permit another one has taken.

@@ -11,6 +11,7 @@ pub(super) mod connection;
 pub(super) mod connection_id;
 mod event_loop;
 pub(super) mod forwarded;
+mod forwarded_datagrams;
 mod handshake_queue;
 mod handshakes;
 mod home_changes;

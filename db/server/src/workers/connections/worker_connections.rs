@@ -170,10 +170,11 @@ impl WorkerConnections {
         }
     }
 
-    /// Whether a connection waits for an invocation to end, or for cold records.
+    /// Whether a connection waits for an invocation to end, or for cold records, or a datagram for other servers.
     pub(in crate::workers) fn has_invoking(&self) -> bool {
         let waits = |state| matches!(state, ConnectionPhase::Invoking | ConnectionPhase::Fetching);
-        !self.slots.which(|connection| waits(connection.state)).is_empty()
+        self.udp_ports.iter().any(UdpPort::has_forwarded)
+            || !self.slots.which(|connection| waits(connection.state)).is_empty()
     }
 
     /// Lets connections go on whose cold records are in memory, or cannot be. Returns their number.
@@ -238,6 +239,11 @@ impl WorkerConnections {
                 count_answers(&answers, &context.counters);
                 let tell = |session: &mut ProtocolSession, out: &mut Vec<u8>| session.forwarded(answers, out);
                 self.deliver(connection, (tell, 0), None, context);
+            }
+            InboxMessage::ForwardedDatagram { port, number, answers } => {
+                if let Some(udp_port) = self.udp_ports.get_mut(port) {
+                    udp_port.note_answers(number, answers, context);
+                }
             }
             // Another connection may have that id by now.
             InboxMessage::Close(id) => {

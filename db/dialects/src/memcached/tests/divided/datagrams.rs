@@ -1,0 +1,186 @@
+//! Datagrams at a server of a cluster are answered as by one server alone, one answer each, while those of other
+//! senders are answered in between.
+
+use sandstorm_net::memcached::binary;
+
+use super::*;
+use crate::memcached::ForwardedDatagram;
+
+const TOO_MUCH: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
+
+/// Runs a datagram until it is answered, or waits for other servers.
+fn begin(world: &World, client: &mut Client, sent: &[u8], out: &mut Vec<u8>) -> Option<ForwardedDatagram> {
+    let mut forwarded = None;
+    world.context(|context| forwarded = client.session.run_datagram(context, sent, out));
+    forwarded
+}
+
+/// Goes on with one that has waited.
+fn go_on(
+    world: &World,
+    client: &mut Client,
+    (waiting, answers): (ForwardedDatagram, Vec<ForwardedAnswer>),
+    out: &mut Vec<u8>,
+) -> Option<ForwardedDatagram> {
+    let mut forwarded = None;
+    world.context(|context| {
+        forwarded = client.session.resume_datagram(context, waiting.suspended, answers, out);
+    });
+    forwarded
+}
+
+fn answer_of(world: &World, client: &mut Client, sent: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    assert!(begin(world, client, sent, &mut out).is_none());
+    out
+}
+
+impl DividedWorld {
+    /// The answer to a datagram at a server, and how often others were asked for it. All the time others are answered.
+    fn send(&self, at: usize, client: &mut Client, sent: &[u8], random: &mut StdRng) -> (Vec<u8>, usize) {
+        let (world, mut out, mut asked) = (&self.servers[at], Vec::new(), 0);
+        let mut waiting = begin(world, client, sent, &mut out);
+        while let Some(forwarded) = waiting {
+            asked += 1;
+            assert!(forwarded.batch.is_datagram && out.is_empty(), "it has one answer, once it is whole");
+            assert_eq!(answer_of(world, client, b"version\r\n"), b"VERSION 1.6.18\r\n");
+            let answers = self.carry(at, &forwarded.batch, random);
+            waiting = go_on(world, client, (forwarded, answers), &mut out);
+        }
+        (out, asked)
+    }
+}
+
+fn compare_datagrams(seed: u64, command: impl Fn(&mut StdRng) -> Vec<u8>, comparable: impl Fn(&[u8]) -> String) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let world = DividedWorld::new(false);
+    let mut clients: Vec<Client> = world.servers.iter().map(|server| server.client("shop", "t")).collect();
+    let mut alone = world.alone.client("shop", "t");
+    let mut asked = 0;
+    for round in 0..500 {
+        let (sent, at) = (command(&mut random), random.random_range(0..SERVERS));
+        let (answer, times) = world.send(at, &mut clients[at], &sent, &mut random);
+        let expected = answer_of(&world.alone, &mut alone, &sent);
+        asked += times;
+        assert!(comparable(&answer) == comparable(&expected), "seed {seed}, round {round}: {:?}", sent.get(..100));
+    }
+    assert!(asked > 100, "{asked}");
+}
+
+/// A command that asks others as often as a datagram may. A `gat` changes its records one after the other.
+fn short_command(random: &mut StdRng) -> Vec<u8> {
+    loop {
+        let command = command(random);
+        if !command.starts_with("gat ") || command.split(' ').count() < 11 {
+            return command.into_bytes();
+        }
+    }
+}
+
+#[test]
+fn a_cluster_answers_datagrams_as_one_server_whichever_is_asked() {
+    for seed in 0..4 {
+        compare_datagrams(seed, short_command, without_numbers);
+        compare_datagrams(seed, frame, frames_without_numbers);
+    }
+}
+
+#[test]
+fn commands_of_one_datagram_are_run_in_their_order_whoever_has_their_keys() {
+    let (world, mut random) = (DividedWorld::new(true), StdRng::seed_from_u64(3));
+    let mut client = world.servers[0].client("shop", "t");
+    let (near, far, farther) = (key_of(0), key_of(1), key_of(2));
+    let sent = format!(
+        "set {far} 0 0 1\r\n1\r\nset {near} 0 0 1 noreply\r\n5\r\nincr {far} 2\r\n\
+         get {farther} {near} {far}\r\nincr {near} 1\r\n"
+    );
+    let (answer, asked) = world.send(0, &mut client, sent.as_bytes(), &mut random);
+    let expected = format!("STORED\r\n3\r\nVALUE {near} 0 1\r\n5\r\nVALUE {far} 0 1\r\n3\r\nEND\r\n6\r\n");
+    assert_eq!(String::from_utf8_lossy(&answer), expected);
+    assert!(asked >= 3);
+}
+
+#[test]
+fn datagrams_wait_side_by_side_and_each_has_its_own_answer() {
+    let (world, mut random) = (DividedWorld::new(false), StdRng::seed_from_u64(4));
+    let (server, mut client) = (&world.servers[0], world.servers[0].client("shop", "t"));
+    let (mut waiting, mut answered) = (Vec::new(), 0);
+    for number in 0..60 {
+        let value = format!("of {number}");
+        let sent = format!("set k{number} 0 0 {}\r\n{value}\r\nget k{number}\r\n", value.len());
+        let mut out = Vec::new();
+        match begin(server, &mut client, sent.as_bytes(), &mut out) {
+            Some(forwarded) => waiting.push((number, forwarded)),
+            None => answered += 1,
+        }
+    }
+    assert!(waiting.len() > 20 && answered > 5);
+    while !waiting.is_empty() {
+        let (number, forwarded) = waiting.swap_remove(random.random_range(0..waiting.len()));
+        let (answers, mut out) = (world.carry(0, &forwarded.batch, &mut random), Vec::new());
+        match go_on(server, &mut client, (forwarded, answers), &mut out) {
+            Some(forwarded) => waiting.push((number, forwarded)),
+            None => {
+                let value = format!("of {number}");
+                let expected = format!("STORED\r\nVALUE k{number} 0 {}\r\n{value}\r\nEND\r\n", value.len());
+                assert_eq!(String::from_utf8_lossy(&out), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_datagram_asks_others_a_bounded_number_of_times_and_keeps_a_bounded_answer() {
+    let (world, mut random) = (DividedWorld::new(false), StdRng::seed_from_u64(5));
+    let mut client = world.servers[0].client("shop", "t");
+    let (near, far) = (key_of(0), key_of(1));
+    let turns = format!("incr {near} 1\r\nincr {far} 1\r\n");
+    let few = world.send(0, &mut client, turns.repeat(9).as_bytes(), &mut random);
+    assert_eq!(few, ("NOT_FOUND\r\n".repeat(18).into_bytes(), 9));
+    let (answer, asked) = world.send(0, &mut client, turns.repeat(500).as_bytes(), &mut random);
+    assert!(answer == TOO_MUCH && asked <= 10, "{asked}");
+    let set = format!("set {far} 0 0 400000\r\n{}\r\n", "v".repeat(400_000));
+    assert_eq!(world.send(0, &mut client, set.as_bytes(), &mut random).0, b"STORED\r\n");
+    let (answer, _) = world.send(0, &mut client, format!("get {far}\r\n").repeat(2).as_bytes(), &mut random);
+    assert!(answer.len() > 800_000);
+    let (answer, _) = world.send(0, &mut client, format!("get {far}\r\n").repeat(3).as_bytes(), &mut random);
+    assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(TOO_MUCH));
+    assert_eq!(answer_of(&world.servers[0], &mut client, b"mn\r\n"), b"MN\r\n", "the next one begins anew");
+}
+
+#[test]
+fn a_server_that_stops_gives_the_answers_that_have_come_and_runs_nothing_more() {
+    let (world, mut random) = (DividedWorld::new(false), StdRng::seed_from_u64(6));
+    let (server, mut client) = (&world.servers[0], world.servers[0].client("shop", "t"));
+    let (near, far) = (key_of(0), key_of(1));
+    let mut stopped = |sent: &str| {
+        let mut out = Vec::new();
+        let forwarded = begin(server, &mut client, sent.as_bytes(), &mut out).expect("it waits");
+        let answers = world.carry(0, &forwarded.batch, &mut random);
+        client.session.stop_datagram(forwarded.suspended, answers, &mut out);
+        String::from_utf8(out).unwrap()
+    };
+    let set = |key: &str| format!("set {key} 0 0 1\r\nx\r\n");
+    assert_eq!(stopped(&set(&far)), "STORED\r\n");
+    assert_eq!(stopped(&(set(&far) + &set(&near))), "STORED\r\nSERVER_ERROR shutting down\r\n");
+    assert_eq!(answer_of(server, &mut client, format!("get {near}\r\n").as_bytes()), b"END\r\n");
+}
+
+#[test]
+fn a_datagram_is_refused_in_the_words_of_its_protocol() {
+    let world = DividedWorld::new(false);
+    let (server, mut client) = (&world.servers[0], world.servers[0].client("shop", "t"));
+    let far = key_of(1);
+    let mut refused = |sent: &[u8]| {
+        let mut out = Vec::new();
+        let forwarded = begin(server, &mut client, sent, &mut out).expect("it waits");
+        let refusals = vec![ForwardedAnswer::Refused("SERVER_ERROR away".to_owned()); forwarded.batch.commands.len()];
+        assert!(go_on(server, &mut client, (forwarded, refusals), &mut out).is_none());
+        out
+    };
+    assert_eq!(refused(format!("get {far}\r\n").as_bytes()), b"SERVER_ERROR away\r\n");
+    assert_eq!(refused(format!("set {far} 0 0 9437184\r\n").as_bytes()), b"SERVER_ERROR away\r\n");
+    let frame = refused(&get_frame(&far));
+    assert_eq!((frame[0], &frame[6..8], &frame[24..]), (0x81, &[0, 0x82][..], &b"away"[..]));
+    assert_eq!(get_frame(&far)[0], binary::MAGIC);
+}
