@@ -1,6 +1,8 @@
 //! Promise: however a call ends, its error has the same name in each protocol, and in the client of each language. Each
 //! name that the page of calls over HTTP lists is provoked here, or has a reason why it is not.
 
+mod apart;
+
 use std::collections::BTreeSet;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -26,7 +28,7 @@ type NamedEnd = (&'static str, &'static str, &'static str, &'static str);
 const END: &str = "shapes.end";
 
 /// Calls that end so whatever the state of the server.
-const ENDS: [NamedEnd; 21] = [
+const ENDS: [NamedEnd; 23] = [
     (END, "not_found", "failed", "not_found"),
     (END, "conflict", "failed", "conflict"),
     (END, "unknown_table", "failed", "unknown_table"),
@@ -35,6 +37,10 @@ const ENDS: [NamedEnd; 21] = [
     (END, "not_a_number", "failed", "not_a_number"),
     (END, "invalid", "failed", "invalid"),
     (END, "read_only", "failed", "read_only"),
+    // An object in the folder behind the table is none.
+    (END, "not_read", "failed", "not_read"),
+    // What waits for the folder would be more than may.
+    (END, "not_backed", "failed", "not_backed"),
     (END, "any", "failed", "other"),
     (END, "panic", "killed", "panic"),
     (END, "loop", "killed", "total_budget"),
@@ -55,14 +61,18 @@ const ENDS: [NamedEnd; 21] = [
 /// While another call is the only one that the tenant may have at a time.
 const BESIDE_ANOTHER: [NamedEnd; 1] = [(END, "any", "over_quota", "")];
 
-/// Over HTTP, while the tenant has as many calls under way as it may.
-const BESIDE_MANY: [NamedEnd; 1] = [(END, "any", "busy", "")];
+/// Where another writer has changed what is behind a table in front of it. Over RESP the connection ends then.
+const BEFORE_ANOTHER: [NamedEnd; 1] = [(END, "not_durable", "not_durable", "")];
+
+/// Names that tests beside this one provoke, in those protocols where they can be had: `apart.rs`.
+const APART: [(&str, &str); 3] = [
+    ("busy", "a_tenant_has_its_share_of_the_calls_over_http"),
+    ("overloaded", "a_worker_that_has_all_calls_that_it_can_hold_is_overloaded"),
+    ("shutting_down", "who_calls_a_server_that_stops_is_told_so"),
+];
 
 /// Names that the page lists and that are not provoked here, each with the reason.
 const NOT_PROVOKED: &[(&str, &str)] = &[
-    ("contended", "a kind: it takes a crowd of writers of one key"),
-    ("not_read", "a kind: it takes a disk that damages records"),
-    ("not_backed", "a kind: it takes a backing that fails; data::backing_clients has it"),
     ("wrong_server", "it takes a cluster; operations::cluster_clients has it in each client"),
     ("unknown_tenant", "only the operator calls for a tenant that is not there: its own token is gone with it"),
     (
@@ -73,16 +83,7 @@ const NOT_PROVOKED: &[(&str, &str)] = &[
     ("stale", "of repeats over HTTP; operations::http_calls has it"),
     ("key_reused", "of repeats over HTTP; operations::http_calls has it"),
     ("not_kept", "of repeats over HTTP whose first answer was too long to be kept"),
-    (
-        "not_durable",
-        "it takes a disk that fails during the call; the programs in shapes and the client's tests have the name",
-    ),
     ("stopped", "it takes a server that ends while the call is under way"),
-    ("shutting_down", "the same; the programs in shapes and the client's tests have the name"),
-    (
-        "overloaded",
-        "it takes 1,024 calls of a tenant at a time; the programs in shapes and the client's tests have the name",
-    ),
     ("timeout", "how long a call takes is left to the machine; operations::http_calls has it over HTTP"),
 ];
 
@@ -108,6 +109,7 @@ fn resp_words(code: &str) -> &'static [&'static str] {
         "killed" => &["-KILLED "],
         "conflict" => &["-CONFLICT "],
         "suspended" => &["-SUSPENDED "],
+        "not_durable" => &["-MISCONF "],
         other => panic!("what a port for Redis clients says for {other}"),
     }
 }
@@ -132,6 +134,28 @@ impl Callers {
 
     fn given(&self, name: &str) -> &str {
         self.environment.iter().find(|(one, _)| *one == name).map(|(_, value)| value).expect("it is given")
+    }
+
+    /// Tables in front of a folder with a damaged object, of one that takes little at a time, and of another table.
+    fn add_backings(&self, folder: &Path) {
+        let behind = folder.join("behind");
+        std::fs::create_dir(&behind).unwrap();
+        std::fs::write(behind.join("damaged"), "no object").unwrap();
+        let token = folder.join("token");
+        std::fs::write(&token, self.given("TOKEN")).unwrap();
+        let control = self.server.control.trim_start_matches("http://");
+        for line in [
+            format!("--tenant shop table create behind --backing file://{}", behind.display()),
+            format!("--tenant shop table create bounded --backing file://{}-too --dirty 1KiB", behind.display()),
+            format!("--tenant shop secret set own --from {}", token.display()),
+            format!(
+                "--tenant shop table create front --backing sandstorm://{control}/shop/default?format=raw \
+                 --backing-secret own"
+            ),
+        ] {
+            let output = self.server.output(&line);
+            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        }
     }
 
     /// A folder with the client of a language and a program beside it.
@@ -254,9 +278,13 @@ fn listed_names() -> BTreeSet<String> {
 
 #[test]
 fn each_name_that_is_listed_is_provoked_or_has_a_reason() {
-    let ends = [&ENDS[..], &BESIDE_ANOTHER, &BESIDE_MANY].concat();
+    let ends = [&ENDS[..], &BESIDE_ANOTHER, &BEFORE_ANOTHER].concat();
     let kinds = ends.iter().filter(|end| end.2 == "failed").map(|end| end.3);
-    let provoked: BTreeSet<&str> = ends.iter().map(|end| end.2).chain(kinds).collect();
+    let apart = APART.iter().map(|(name, _)| *name);
+    let provoked: BTreeSet<&str> = ends.iter().map(|end| end.2).chain(kinds).chain(apart).collect();
+    for (name, test) in APART {
+        assert!(include_str!("errors_by_name/apart.rs").contains(&format!("fn {test}()")), "{name}: {test}");
+    }
     let reasons: BTreeSet<&str> = NOT_PROVOKED.iter().map(|(name, _)| *name).collect();
     assert!(provoked.is_disjoint(&reasons), "{:?}", provoked.intersection(&reasons));
     let known: BTreeSet<String> = provoked.union(&reasons).map(|name| (*name).to_owned()).collect();
@@ -289,7 +317,9 @@ fn an_error_has_the_same_name_in_each_protocol_and_language() {
     ] {
         callers.server.json(line);
     }
+    callers.add_backings(folder.path());
     callers.end_as(&ENDS);
+    callers.end_as(&BEFORE_ANOTHER);
 
     callers.server.json("tenant set shop --quota total_us=3600000000 --quota concurrent_invocations=1");
     let address = callers.given("HTTP").trim_start_matches("http://").to_owned();
@@ -312,31 +342,5 @@ fn an_error_has_the_same_name_in_each_protocol_and_language() {
         let ended = other.join().expect("no panic");
         // Over HTTP its caller waits for a minute at most.
         assert!(ended["cause"] == "unloaded" || ended["code"] == "timeout", "{ended}");
-    });
-}
-
-#[test]
-#[ignore = "180 calls that wait keep two processors busy for minutes: it runs when it is asked for"]
-fn calls_over_http_are_busy_while_as_many_wait_as_may() {
-    /// More than a tenant may have under way over HTTP: two thirds of `HTTP_CALLS`.
-    const CALLERS: usize = 180;
-    let folder = tempfile::tempdir().unwrap();
-    let (server, environment) = shapes_server(folder.path());
-    let given = |name: &str| environment.iter().find(|(one, _)| *one == name).expect("it is given").1.clone();
-    let (address, token) = (given("HTTP").trim_start_matches("http://").to_owned(), given("TOKEN"));
-    server.json("tenant set shop --quota total_us=3600000000 --quota concurrent_invocations=1000");
-    let call = |word| http_call(&address, &token, (END, word));
-    std::thread::scope(|scope| {
-        let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(|| call("waits"))).collect();
-        let is_full = eventually(|| callers.iter().any(std::thread::ScopedJoinHandle::is_finished));
-        assert!(is_full, "one of {CALLERS} is refused");
-        let [(_, word, code, _)] = BESIDE_MANY;
-        assert_eq!(call(word)["code"], code);
-        server.json("ext unload shapes --tenant shop");
-        let ended: Vec<Value> = callers.into_iter().map(|caller| caller.join().expect("no panic")).collect();
-        let refused = ended.iter().filter(|one| one["code"] == code).count();
-        assert!((1..CALLERS / 2).contains(&refused), "{refused} of {CALLERS} were refused");
-        let others = ended.iter().filter(|one| one["code"] != code);
-        others.for_each(|one| assert!(one["cause"] == "unloaded" || one["code"] == "timeout", "{one}"));
     });
 }

@@ -17,6 +17,7 @@ CLASSES = {
     "failed": sandstorm.Failed,
     "invalid": sandstorm.TypesError,
     "killed": sandstorm.Killed,
+    "not_durable": sandstorm.SandstormError,
     "over_quota": sandstorm.Busy,
     "suspended": sandstorm.SandstormError,
     "too_large": sandstorm.SandstormError,

@@ -160,6 +160,15 @@ pub async fn end(db: Db<'_>, args: String) -> Result<(), Error> {
         "waits" => loop {
             yield_now().await;
         },
+        "not_read" => db.get(db.table("behind")?, b"damaged").await.map(|_| ()),
+        "not_backed" => db.put(db.table("bounded")?, b"k", &[7; 4096]).await.map(|_| ()),
+        "not_durable" => {
+            // The table in front knows the record, and another writer changes it behind.
+            let (front, behind) = (db.table("front")?, db.table("default")?);
+            db.get(front, b"written").await?;
+            db.put(behind, b"written", b"theirs").await?;
+            db.put(front, b"written", b"ours").await.map(|_| ())
+        }
         "stack" => {
             core::hint::black_box(deeper(1));
             Ok(())
@@ -168,6 +177,8 @@ pub async fn end(db: Db<'_>, args: String) -> Result<(), Error> {
             core::hint::black_box(Vec::<u8>::with_capacity(1 << 30));
             Ok(())
         }
+        // Of a key that nobody has asked for, of a table whose backing does not answer.
+        word if word.starts_with("hangs ") => db.get(db.table("hangs")?, word.as_bytes()).await.map(|_| ()),
         _ => Err(Error::new("for its own reason")),
     }
 }
