@@ -31,19 +31,19 @@ pub use sandstorm_net::trust::Trust;
 pub use secrets::SecretStatus;
 pub use types::{
     AccessTokenSpec, AccessTokenStatus, BackingPatch, BackingSpec, BackingStatus, BigRecordReport, BigReport, Budget,
-    BuildDiagnostic, ChangePage, ConflictRemedy, ControlErrorBody, CreatedAccessToken, CreatedTenant, DeadLetterReport,
-    DeniedToNative, Deploy, DurabilityLevel, DurationStats, EnabledFrom, EventBatch, EventQuery, EventRecord,
-    ExportedRecord, ExtensionDeployment, ExtensionSort, ExtensionSource, ExtensionSourceFile, ExtensionStatus,
-    ExtensionSummary, ExtensionTotals, ExtensionUse, ExtensionVersion, FlushReport, FlushSpec, GivenGrant, GrantList,
-    GrantSpec, HeatMapRange, HeatMapReport, HistoryQuery, HistoryReport, HotKeyReport, HotReport, HotSpotReport,
-    HotSpotsReport, KillQuery, LatencyReport, LatencyRow, LiveFinding, LogBatch, LogLineRecord, LogQuery, NativeRemedy,
-    OperatorTokenStatus, PageCode, PeriodLength, PeriodUse, PeriodUseRow, ProfileReport, ProfiledStackReport,
-    PushOutcome, QuotaMap, QuotaUse, RebuildStatus, RebuiltExtension, ReceivedGrant, RecheckSpec, RecordPage,
-    RequestWaitsReport, RollBack, RotatedToken, ScrubPassReport, ScrubReport, ServerHealth, ServerStats,
-    SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, SpillStatus, TableAccess, TableChange,
-    TableMode, TablePatch, TableSpec, TableStatus, TableUse, TenantIsolation, TenantPatch, TenantSpec, TenantStatus,
-    TenantUse, TokenRotation, TopReport, TopRows, TriggerPatch, TriggerReport, TriggerSpec, TurnShareReport,
-    WritePolicy,
+    BuildDiagnostic, CallPausesReport, ChangePage, ConflictRemedy, ControlErrorBody, CreatedAccessToken, CreatedTenant,
+    DeadLetterReport, DeniedToNative, Deploy, DurabilityLevel, DurationStats, EnabledFrom, EventBatch, EventQuery,
+    EventRecord, ExportedRecord, ExtensionDeployment, ExtensionSort, ExtensionSource, ExtensionSourceFile,
+    ExtensionStatus, ExtensionSummary, ExtensionTotals, ExtensionUse, ExtensionVersion, FlushReport, FlushSpec,
+    GivenGrant, GrantList, GrantSpec, HeatMapRange, HeatMapReport, HistoryQuery, HistoryReport, HotKeyReport,
+    HotReport, HotSpotReport, HotSpotsReport, KillQuery, LatencyReport, LatencyRow, LiveFinding, LogBatch,
+    LogLineRecord, LogQuery, NativeRemedy, OperatorTokenStatus, PageCode, PeriodLength, PeriodUse, PeriodUseRow,
+    ProfileReport, ProfiledStackReport, PushOutcome, QuotaMap, QuotaUse, RebuildStatus, RebuiltExtension,
+    ReceivedGrant, RecheckSpec, RecordPage, RequestWaitsReport, RollBack, RotatedToken, ScrubPassReport, ScrubReport,
+    ServerHealth, ServerStats, SlowCallReport, SlowPatch, SlowQuery, SlowReport, SlowRequestReport, SpillStatus,
+    TableAccess, TableChange, TableMode, TablePatch, TableSpec, TableStatus, TableUse, TenantIsolation, TenantPatch,
+    TenantSpec, TenantStatus, TenantUse, TokenRotation, TopReport, TopRows, TriggerPatch, TriggerReport, TriggerSpec,
+    TurnShareReport, WaitSumReport, WritePolicy,
 };
 
 use crate::limits;
