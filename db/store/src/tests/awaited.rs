@@ -13,13 +13,8 @@ use sandstorm_log::disk::simulated::{DiskFault, SimulatedDisk};
 use super::logged::{LONG, LoggedTables, TableContent, start_with};
 use super::{StorageMode, scaled};
 use crate::broken_rules::{LogRule, break_rule};
-use crate::transactions::{
-    KeyChange, MetInRange, NewRecord, RangeRead, commit, commit_with_ranges, note_counts, snapshot,
-};
-use crate::{
-    KeyRange, Participant, RecordTable, RecordUpdate, StoreCondition, StripeSet, TableConfig, TableLogging,
-    WriteOptions,
-};
+use crate::transactions::{KeyChange, NewRecord, commit, snapshot};
+use crate::{Participant, RecordTable, RecordUpdate, StoreCondition, StripeSet, TableLogging, WriteOptions};
 
 const KEYS: u8 = 12;
 
@@ -313,29 +308,6 @@ fn reads_of_other_keys_do_not_wait() {
     assert_eq!(participant.shown().take(), position);
     assert!(tables.log.wait(position, LONG));
     assert_eq!(tables.log.state_of(position), PositionState::OnDisk);
-}
-
-/// A transaction has counted keys. Others replace one of them by another, so that the count holds: what the transaction
-/// answers rests on both of their changes by then.
-#[test]
-fn a_count_that_holds_waits_for_those_who_keep_it() {
-    let disk = SimulatedDisk::default();
-    let tables = start_with(&disk, StorageMode::Store, 1, TableLogging::Awaited);
-    let (participant, other) = (&tables.participant, tables.participant.epochs().register());
-    let config = TableConfig { ordered: true, ..TableConfig::default() };
-    let table = RecordTable::with_seed(config, Arc::clone(participant.epochs()), 3);
-    table.set_logging(&tables.log, 3, TableLogging::Awaited);
-    super::put(&table, &other, b"a", b"");
-    let span = KeyRange::new(b"", b"", false);
-    let ranges = [RangeRead { table: &table, span, met: MetInRange::Keys(1) }];
-    super::put(&table, &other, b"b", b"");
-    table.delete(&other, table.hash(b"a"), b"a", StoreCondition::Always, 0).expect("a delete");
-    let last = other.shown().take();
-    assert!(last > 0);
-    assert_eq!(commit_with_ranges(participant, &[], &ranges, &mut [], 0), Ok(()));
-    assert_eq!(participant.shown().take(), 0, "the commit alone tells nothing of it");
-    note_counts(&ranges, participant.shown());
-    assert_eq!(participant.shown().take(), last);
 }
 
 #[test]
