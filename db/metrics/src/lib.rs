@@ -1,6 +1,5 @@
 //! Counters: each is declared once, with its name, its type and its meaning. `docs/metrics.md` and the Prometheus text
 //! are made from the declarations.
-//!
 //! A worker's counters are in cache lines of their own and have one writer, so counting costs a load and a store, and
 //! no locked instruction. Readers add the workers up. A sum is a view of a moment; each counter in it is exact.
 #![deny(unsafe_code)]
@@ -331,8 +330,7 @@ metrics! {
         commands_forwarded: counter,
         /// Those of them that were not answered by those servers, or were not run: their clients got `SERVER_ERROR`.
         forwards_refused: counter,
-        /// Datagrams of memcached clients that were dropped, and not answered, since too many waited for other servers
-        /// of the cluster: of their tenant, or at their port. Clients ask again.
+        /// Datagrams of memcached clients that were dropped: too many waited for other servers of the cluster.
         forwarded_datagrams_dropped: counter,
         /// The most that was run of messages in one go so far, in plain requests of 200 ns: 500, or 250 beside another
         /// tenant, and one operation more, which is 1,000 keys, or 8 MiB moved in and out (4,096).
