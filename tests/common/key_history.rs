@@ -34,6 +34,8 @@ pub enum KeyAnswer {
     Sum(u64),
     /// To a get.
     Found(KeyValue),
+    /// To any: that it was not run, and will not be.
+    NotRun,
 }
 
 /// What happened, in its order: a request counts from before it is sent, an answer from after it has come.
@@ -59,6 +61,9 @@ type PossibleState = (KeyValue, u64);
 
 /// The state after a request that is answered like this; `None` if that is impossible. Without an answer any is right.
 fn act(state: KeyValue, request: KeyRequest, answer: Option<KeyAnswer>) -> Option<KeyValue> {
+    if answer == Some(KeyAnswer::NotRun) {
+        return None;
+    }
     let (next, says) = match request {
         KeyRequest::Put(value) => (Some(value), KeyAnswer::Done),
         KeyRequest::PutIf(expected, value) if state == expected => (Some(value), KeyAnswer::Said(true)),
@@ -110,8 +115,11 @@ pub fn check_key(events: &[HistoryEvent]) -> Result<(), (usize, String)> {
                 let is_own = |place: &Option<OpenRequest>| place.is_some_and(|(own, ..)| own == *number);
                 let place = open.iter().position(is_own).expect("it was asked before");
                 let before = states.iter().map(|(state, _)| *state).collect::<BTreeSet<_>>();
-                let bit = 1_u64 << place;
-                states = reachable(&states, &open).into_iter().filter(|(_, acted)| acted & bit != 0).collect();
+                let (bit, has_acted) = (1_u64 << place, *answer != KeyAnswer::NotRun);
+                states = reachable(&states, &open)
+                    .into_iter()
+                    .filter(|(_, acted)| (acted & bit != 0) == has_acted)
+                    .collect();
                 states = states.into_iter().map(|(state, acted)| (state, acted & !bit)).collect();
                 if states.is_empty() {
                     let request = open[place].map(|(_, request, _)| request);

@@ -26,7 +26,7 @@ const ITEMS: u64 = 1;
 /// As many keys as that all servers have some.
 const KEYS: usize = 60;
 
-/// An etcd of the test's own.
+/// An etcd of the test's own, or a member of one.
 pub(super) struct EtcdProcess {
     process: Child,
     folder: TempDir,
@@ -34,6 +34,9 @@ pub(super) struct EtcdProcess {
     /// The scheme of its clients' port, and further options.
     clients: (&'static str, Vec<String>),
     place: EtcdPlace,
+    /// Its name, and all members as `NAME=URL` of those that it begins with.
+    name: String,
+    members: String,
 }
 
 /// Where an etcd is: a network namespace, if it is not the test's own, and its address there.
@@ -56,13 +59,28 @@ impl EtcdProcess {
 
     /// As [`EtcdProcess::start_with`], elsewhere.
     pub(super) fn start_at(place: EtcdPlace, clients: (&'static str, Vec<String>)) -> Option<EtcdProcess> {
+        EtcdProcess::start_members(vec![place], clients)?.pop()
+    }
+
+    /// The members of one etcd, each elsewhere. `None`, with a line, if there is none on this machine.
+    pub(super) fn start_members(
+        places: Vec<EtcdPlace>,
+        clients: (&'static str, Vec<String>),
+    ) -> Option<Vec<EtcdProcess>> {
         if !has_program("etcd", "etcd-server") {
             return None;
         }
-        let folder = tempfile::tempdir().unwrap();
-        let ports = [(); 2].map(|()| free_port());
-        let process = EtcdProcess::spawn(folder.path(), ports, &clients, &place);
-        Some(EtcdProcess { process, folder, ports, clients, place })
+        let ports: Vec<[u16; 2]> = places.iter().map(|_| [(); 2].map(|()| free_port())).collect();
+        let url = |(place, [_, peers]): (&EtcdPlace, &[u16; 2])| format!("http://{}:{peers}", place.address);
+        let urls = places.iter().zip(&ports).map(url).enumerate();
+        let members = urls.map(|(number, url)| format!("member{number}={url}")).collect::<Vec<_>>().join(",");
+        let start = |(number, (place, ports)): (usize, (EtcdPlace, [u16; 2]))| {
+            let folder = tempfile::tempdir().unwrap();
+            let name = format!("member{number}");
+            let process = EtcdProcess::spawn(folder.path(), ports, &clients, &place, (&name, &members));
+            EtcdProcess { process, folder, ports, clients: clients.clone(), place, name, members: members.clone() }
+        };
+        Some(places.into_iter().zip(ports).enumerate().map(start).collect())
     }
 
     fn spawn(
@@ -70,6 +88,7 @@ impl EtcdProcess {
         ports: [u16; 2],
         (scheme, options): &(&'static str, Vec<String>),
         place: &EtcdPlace,
+        (name, members): (&str, &str),
     ) -> Child {
         let [clients, peers] = ports.map(|port| format!("{}:{port}", place.address));
         let (clients, peers) = (format!("{scheme}://{clients}"), format!("http://{peers}"));
@@ -80,7 +99,7 @@ impl EtcdProcess {
         command.args(options);
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-        command.args(["--initial-cluster", &format!("default={peers}"), "--data-dir"]).arg(folder);
+        command.args(["--name", name, "--initial-cluster", members, "--data-dir"]).arg(folder);
         command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null()).spawn().unwrap()
     }
 
@@ -89,9 +108,14 @@ impl EtcdProcess {
         self.ports[0]
     }
 
+    /// The same with its address.
+    pub(super) fn endpoint(&self) -> String {
+        format!("{}:{}", self.place.address, self.port())
+    }
+
     /// The address of a cluster that it has.
     pub(super) fn cluster(&self) -> String {
-        format!("etcd://{}:{}/test", self.place.address, self.port())
+        format!("etcd://{}/test", self.endpoint())
     }
 
     pub(super) fn stop(&mut self) {
@@ -100,7 +124,8 @@ impl EtcdProcess {
     }
 
     pub(super) fn restart(&mut self) {
-        self.process = EtcdProcess::spawn(self.folder.path(), self.ports, &self.clients, &self.place);
+        let member = (self.name.as_str(), self.members.as_str());
+        self.process = EtcdProcess::spawn(self.folder.path(), self.ports, &self.clients, &self.place, member);
     }
 }
 

@@ -9,6 +9,8 @@
 mod clients;
 mod lab;
 mod links;
+mod memcached;
+mod parted_etcd;
 mod schedule;
 
 use std::fs;
@@ -30,11 +32,14 @@ use super::cluster_servers::fails;
 use super::http::has_program;
 use crate::common::eventually;
 use crate::common::namespaces::within;
+use crate::common::process::Server;
 
 /// The server whose place others take.
 const OWNER: usize = 0;
 /// The clients that read from one server alone.
 const READERS: [usize; SERVERS] = [SERVERS, SERVERS + 1, SERVERS + 2];
+/// The clients that ask one server for everything, by memcached's protocol.
+const FORWARDED: [usize; SERVERS] = [2 * SERVERS, 2 * SERVERS + 1, 2 * SERVERS + 2];
 /// Answers to each client, among which some are wrong if two servers serve the same keys: there are 24.
 const FEW_ANSWERS: usize = 40;
 /// A network far away that loses packets, and on which they overtake each other.
@@ -230,19 +235,28 @@ fn has_gone_on_without_etcd(lab: &mut NetworkLab) -> bool {
 #[test]
 fn while_etcd_is_cut_off_servers_go_on_and_no_place_is_taken() {
     let Some(mut lab) = NetworkLab::start() else { return };
-    assert!((0..10).any(|_| lab.under_load(has_waited_for_etcd)), "nothing is taken while etcd is away");
+    let cut = |lab: &mut NetworkLab| lab.links.cut_off(ETCD, &[0, 1, 2]);
+    let has_waited = |lab: &mut NetworkLab, round: &ClientRound| has_waited_for_etcd(lab, round, cut);
+    assert!((0..10).any(|_| lab.under_load(has_waited)), "nothing is taken while etcd is away");
 }
 
-/// Returns whether the owner had its place when etcd was cut off.
-fn has_waited_for_etcd(lab: &mut NetworkLab, round: &ClientRound) -> bool {
-    lab.links.cut_off(ETCD, &[0, 1, 2]);
-    let has_trouble = |at: usize| status(&lab.cluster.servers[at])["trouble"].is_string();
-    assert!(eventually(|| (0..SERVERS).all(has_trouble)));
+/// Whether a server says that it cannot read the cluster's state, wherever it says what is wrong with it.
+fn says_that_etcd_is_away(server: &Server) -> bool {
+    let findings = server.json("doctor --live");
+    let has_finding = findings.as_array().unwrap().iter().any(|one| one["code"] == "cluster_unreadable");
+    has_finding && status(server)["trouble"].as_str().is_some_and(|why| why.contains("etcd"))
+}
+
+/// Makes etcd answer nobody. Returns whether the owner had its place then.
+fn has_waited_for_etcd(lab: &mut NetworkLab, round: &ClientRound, cut: impl Fn(&mut NetworkLab)) -> bool {
+    cut(lab);
+    assert!(eventually(|| lab.cluster.servers.iter().all(says_that_etcd_is_away)), "{}", status(lab.cluster.last()));
     // From here on the map stays as it is, whoever hears of whom: this is no matter of time.
     if !lab.owns_slots(OWNER) {
         return false;
     }
     round.await_answers(&[0, 1, 2], || false);
+    round.await_answers(&FORWARDED, || false);
     assert!(round.await_answers(&READERS[..1], || false), "the owner answers");
     let refused = fails(lab.cluster.last(), &format!("cluster move 0-16383 --to {}", lab.id(SERVERS - 1)));
     println!("a move while etcd is away: {}", refused.trim_end());

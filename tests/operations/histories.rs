@@ -453,7 +453,7 @@ fn the_checker_takes_histories_of_one_copy_and_judges_others_as_all_orders_do() 
 #[test]
 fn the_checker_finds_a_planted_stale_read_a_lost_write_and_one_that_comes_late() {
     use HistoryEvent::{Answered, Asked, Crashed};
-    use KeyAnswer::{Done, Found, Said, Sum};
+    use KeyAnswer::{Done, Found, NotRun, Said, Sum};
     use KeyRequest::{Delete, Get, Increment, Put, PutIf};
     let written = [Asked(1, Put(1)), Answered(1, Done), Asked(2, Put(2)), Answered(2, Done)];
     let wrong = |more: &[HistoryEvent], at: usize| {
@@ -503,6 +503,12 @@ fn the_checker_finds_a_planted_stale_read_a_lost_write_and_one_that_comes_late()
         &[Asked(3, Increment), Asked(4, Get), Answered(4, Found(Some(3))), Asked(5, Get), Answered(5, Found(Some(2)))],
         8,
     );
+    // What was refused as not run is seen by nobody, before it is refused and after.
+    wrong(&[Asked(3, Put(3)), Answered(3, NotRun), Asked(4, Get), Answered(4, Found(Some(3)))], 7);
+    wrong(&[Asked(3, Put(3)), Asked(4, Get), Answered(4, Found(Some(3))), Answered(3, NotRun)], 6);
+    wrong(&[Asked(3, Increment), Answered(3, NotRun), Asked(4, Increment), Answered(4, Sum(4))], 7);
+    let refused = [Asked(3, Put(3)), Answered(3, NotRun), Asked(4, Get), Answered(4, Found(Some(2)))];
+    assert_eq!(check_key(&[&written[..], &refused].concat()), Ok(()));
     // A get without an answer says nothing.
     let events = [&written[..], &[Asked(3, Get), Asked(4, Increment), Answered(4, Sum(3))]].concat();
     assert_eq!(check_key(&events), Ok(()));

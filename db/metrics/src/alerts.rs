@@ -262,6 +262,12 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
         "a server of the cluster of {{ $labels.instance }} is gone, and nothing takes its place"
         "`sandstorm cluster status` there says why: start the server again, or `sandstorm cluster fail-over`"
         ["sandstorm_servers_without_successor{instance=\"a\"}" "0x8 1x20"] ["instance" "a"] "";
+    "SandstormClusterUnreadable" Critical 60 "an election of etcd takes seconds, and so does a restart of a member"
+        "sandstorm_cluster_unreadable == 1"
+        "{{ $labels.instance }} cannot read the state of its cluster: it serves what it owns, and changes of owners, \
+         tenants and tables wait"
+        "`sandstorm cluster status` there has the reason: see to etcd, and to the network between the two"
+        ["sandstorm_cluster_unreadable{instance=\"a\"}" "0x8 1x20"] ["instance" "a"] "";
     "SandstormChangesRefused" Critical 60 "the server tries again by itself: a full disk may be over within a minute"
         "sandstorm_changes_refused == 1"
         "{{ $labels.instance }} cannot write changes of tenants, tables and tokens to its disk"

@@ -45,7 +45,7 @@ fn has(findings: &[(String, String)], code: &str, part: &str) -> bool {
     findings.iter().any(|(found, text)| found == code && text.contains(part))
 }
 
-fn await_finding(server: &Server, code: &str, part: &str) {
+pub(super) fn await_finding(server: &Server, code: &str, part: &str) {
     let mut findings = Vec::new();
     let is_found = eventually(|| {
         findings = found(server);

@@ -1,7 +1,8 @@
 //! Clients of a cluster that note what they ask and what they are answered, each key for itself
 //! (`common/key_history.rs`): the client library from each server on, with puts, conditional puts, deletes, gets, and
-//! increments that count once; and for each server a connection of Redis' protocol that reads from that server alone,
-//! whatever becomes of it. An answer that is no error is the owner's: it has to be what one copy of the key would say.
+//! increments that count once; the same by a connection of memcached's protocol to each server, which sends on what
+//! others own; and for each server a connection of Redis' protocol that reads from that server alone, whatever becomes
+//! of it. An answer that is no error is the owner's: it has to be what one copy of the key would say.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,7 +18,8 @@ use rand::{Rng, SeedableRng};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Config, PutOptions};
 
-use super::links::{ADDRESSES, DATA_PORT, REDIS_PORT};
+use super::links::{ADDRESSES, DATA_PORT, MEMCACHED_PORT, REDIS_PORT};
+use super::memcached::MemcachedClient;
 use crate::cluster_copies::{ITEMS, SERVERS};
 use crate::common::key_history::{KeyAnswer, KeyHistories, KeyRequest};
 use crate::common::namespaces::{enter, within};
@@ -52,8 +54,8 @@ pub(super) struct ClientRound {
     keys: Mutex<BTreeSet<String>>,
     /// The last value that was written: each is written once.
     values: AtomicU64,
-    /// Answers to each of the clients: those of the library, then those of Redis' protocol.
-    answered: [AtomicU64; 2 * SERVERS],
+    /// Answers to each of the clients: those of the library, then those of Redis' protocol, then of memcached's.
+    answered: [AtomicU64; 3 * SERVERS],
     stop: AtomicBool,
 }
 
@@ -78,7 +80,7 @@ impl ClientRound {
         }
     }
 
-    /// Runs something while clients in that namespace ask. Each of the library has an answer before.
+    /// Runs something while clients in that namespace ask. Each that writes has an answer before.
     pub(super) fn run<T>(&self, hub: &str, what: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
             let _ends = Stop(&self.stop);
@@ -89,18 +91,23 @@ impl ClientRound {
                 });
                 scope.spawn(move || {
                     enter(hub);
+                    self.ask_by_memcached(at);
+                });
+                scope.spawn(move || {
+                    enter(hub);
                     self.read_by_redis(at);
                 });
             }
             // After moves a server may own so few slots that none of the keys is among them: its reader has no answers.
-            let of_library: Vec<usize> = (0..SERVERS).collect();
-            self.await_answers(&of_library, || false);
+            let writers: Vec<usize> = (0..SERVERS).chain(2 * SERVERS..3 * SERVERS).collect();
+            self.await_answers(&writers, || false);
             what()
         })
     }
 
     /// Waits until each of these clients has a further answer, or something else is so. Returns whether they have.
-    /// Those before [`SERVERS`] begin at the server of that number, those behind read from one alone.
+    /// Those before [`SERVERS`] begin at the server of that number, as many behind them read from one alone, and the
+    /// last ones ask one for everything.
     pub(super) fn await_answers(&self, of: &[usize], or: impl Fn() -> bool) -> bool {
         let counts = || of.iter().map(|client| self.answered[*client].load(SeqCst)).collect::<Vec<_>>();
         let before = counts();
@@ -144,23 +151,42 @@ impl ClientRound {
 
     /// Asks by the client library, which begins at this server, until it is told to stop.
     fn ask_by_library(&self, at: usize) {
-        let mut random = SmallRng::seed_from_u64(self.number * 100 + at as u64);
-        let mut client: Option<OwnHistory> = None;
+        let connect = || {
+            let client = connect(at, DEADLINE).ok()?;
+            Some(OwnHistory { client, table: ITEMS, versions: HashMap::new() })
+        };
+        let known = |own: &OwnHistory, key: &str| own.versions.get(key).map(|(value, _)| *value);
+        self.ask_by((at, at as u64), connect, known);
+    }
+
+    /// Asks this server for everything by memcached's protocol, until it is told to stop.
+    fn ask_by_memcached(&self, at: usize) {
+        let connect = || MemcachedClient::connect(address(at, MEMCACHED_PORT), DEADLINE);
+        self.ask_by((2 * SERVERS + at, 20 + at as u64), connect, MemcachedClient::known);
+    }
+
+    /// Asks by a client that has this number among all, and draws by that seed.
+    fn ask_by<C: HistoryClient>(
+        &self,
+        (own, seed): (usize, u64),
+        connect: impl Fn() -> Option<C>,
+        known: impl Fn(&C, &str) -> Option<u64>,
+    ) {
+        let mut random = SmallRng::seed_from_u64(self.number * 100 + seed);
+        let mut client: Option<C> = None;
         while !self.stop.load(SeqCst) {
             thread::sleep(PAUSE);
-            let Some(own) = client.as_mut() else {
-                let new = connect(at, DEADLINE).ok();
-                client = new.map(|client| OwnHistory { client, table: ITEMS, versions: HashMap::new() });
+            let Some(asked) = client.as_mut() else {
+                client = connect();
                 continue;
             };
             let (place, key) = self.draw_key(&mut random);
-            let known = own.versions.get(&key).map(|(value, _)| *value);
-            let request = self.draw_request(place, known, &mut random);
+            let request = self.draw_request(place, known(asked, &key), &mut random);
             let number = self.histories.ask(&key, request);
-            match own.ask(&key, request) {
+            match asked.ask(&key, request) {
                 Ok(Some(answer)) => {
                     self.histories.answer(&key, number, answer);
-                    self.answered[at].fetch_add(1, SeqCst);
+                    self.answered[own].fetch_add(u64::from(answer != KeyAnswer::NotRun), SeqCst);
                 }
                 without => {
                     if request != KeyRequest::Get {

@@ -1,5 +1,6 @@
-//! A cluster of three servers and an etcd, each in a network namespace of its own. Servers count their time from
-//! different beginnings where the machine allows it: no server's clock is compared with another one's.
+//! A cluster of three servers and an etcd of one or three members, each in a network namespace of its own. Servers
+//! count their time from different beginnings where the machine allows it: no server's clock is compared with another
+//! one's.
 
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::clients::{ClientRound, Reads};
-use super::links::{ADDRESSES, CONTROL_PORT, ClusterLinks, DATA_PORT, ETCD, REDIS_PORT};
+use super::links::{ADDRESSES, CONTROL_PORT, ClusterLinks, DATA_PORT, ETCD, MEMCACHED_PORT, REDIS_PORT};
 use crate::cluster::{EtcdPlace, EtcdProcess, status};
 use crate::cluster_copies::{SERVERS, shown};
 use crate::cluster_failover::{COPIED_TABLE, CopyingCluster, owns_nothing, write_tenant};
@@ -23,6 +24,8 @@ const CLOCKS_APART_S: usize = 200_000;
 pub(super) struct NetworkLab {
     pub(super) cluster: CopyingCluster,
     pub(super) links: ClusterLinks,
+    /// The members of etcd behind the first one.
+    pub(super) more_etcds: Vec<EtcdProcess>,
     options: Vec<Vec<String>>,
     /// Further variables of servers' environments.
     variables: Vec<Vec<(String, String)>>,
@@ -63,15 +66,15 @@ fn serve_command(links: &ClusterLinks, at: usize, folder: &TempDir, options: &[S
     command
 }
 
-fn options_of(at: usize, etcd: &EtcdProcess, config: &str) -> Vec<String> {
+fn options_of(at: usize, cluster: &str, config: &str) -> Vec<String> {
     let at = ADDRESSES[at];
     let [data, control] = [DATA_PORT, CONTROL_PORT].map(|port| format!("{at}:{port}"));
-    let (redis, cluster) = (format!("{at}:{REDIS_PORT}=shop/items"), etcd.cluster());
+    let [redis, memcached] = [REDIS_PORT, MEMCACHED_PORT].map(|port| format!("{at}:{port}=shop/items"));
     // The network is the cluster's own. A sealed session would compare its client's clock with the server's.
     let open = ["--allow-plain-control", "--allow-plaintext", "--allow-open"];
-    let ports = ["--data", &data, "--control", &control, "--redis", &redis];
+    let ports = ["--data", &data, "--control", &control, "--redis", &redis, "--memcached", &memcached];
     let more = ["--workers", "1", "--no-pin", "--no-builder", "--config", config];
-    let of_cluster = ["--cluster", &cluster, "--cluster-servers", "3", "--cluster-failover", "automatic"];
+    let of_cluster = ["--cluster", cluster, "--cluster-servers", "3", "--cluster-failover", "automatic"];
     [&open[..], &ports, &more, &of_cluster].concat().into_iter().map(str::to_owned).collect()
 }
 
@@ -83,22 +86,36 @@ impl NetworkLab {
 
     /// Starts one with these tables, and further variables of the first server's environment.
     pub(super) fn start_on(links: ClusterLinks, tables: &str, of_first: Vec<(String, String)>) -> Option<NetworkLab> {
+        NetworkLab::start_with(links, tables, of_first, &[ETCD])
+    }
+
+    /// The same, whose etcd has a member at each of these nodes.
+    pub(super) fn start_with(
+        links: ClusterLinks,
+        tables: &str,
+        of_first: Vec<(String, String)>,
+        etcds: &[usize],
+    ) -> Option<NetworkLab> {
         let mut variables = vec![of_first];
         variables.resize(SERVERS, Vec::new());
-        let place = EtcdPlace { namespace: Some(links.node(ETCD).to_owned()), address: ADDRESSES[ETCD] };
-        let etcd = EtcdProcess::start_at(place, ("http", Vec::new()))?;
-        let address = (ADDRESSES[ETCD], etcd.port());
-        assert!(within(links.hub(), || eventually(|| std::net::TcpStream::connect(address).is_ok())));
+        let place =
+            |node: &usize| EtcdPlace { namespace: Some(links.node(*node).to_owned()), address: ADDRESSES[*node] };
+        let mut etcds = EtcdProcess::start_members(etcds.iter().map(place).collect(), ("http", Vec::new()))?;
+        let endpoints: Vec<String> = etcds.iter().map(EtcdProcess::endpoint).collect();
+        let answers = |endpoint: &String| eventually(|| std::net::TcpStream::connect(endpoint).is_ok());
+        assert!(within(links.hub(), || endpoints.iter().all(answers)));
+        let address = format!("etcd://{}/test", endpoints.join(","));
         let folder = tempfile::tempdir().unwrap();
         let config = write_tenant(&folder, tables).display().to_string();
-        let options: Vec<Vec<String>> = (0..SERVERS).map(|at| options_of(at, &etcd, &config)).collect();
+        let options: Vec<Vec<String>> = (0..SERVERS).map(|at| options_of(at, &address, &config)).collect();
         let start = |at: usize| {
             let folder = Arc::new(tempfile::tempdir().unwrap());
             start_server(&links, at, folder, &options[at], &variables[at])
         };
         let servers = (0..SERVERS).map(start).collect();
-        let cluster = CopyingCluster::of(servers, folder, etcd);
-        Some(NetworkLab { cluster, links, options, variables, rounds: 0 })
+        let first = etcds.remove(0);
+        let cluster = CopyingCluster::of(servers, folder, first);
+        Some(NetworkLab { cluster, links, more_etcds: etcds, options, variables, rounds: 0 })
     }
 
     /// Runs something while clients ask for many keys, has the cluster become whole again, and checks what the clients

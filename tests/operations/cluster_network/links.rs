@@ -1,6 +1,7 @@
-//! A network for a cluster: a namespace for each server and for etcd, each with one link to a bridge in a further
-//! namespace, where the clients are. Ways between two of them are cut and mended one direction at a time, without a
-//! word to the sender, and all links are made slow and lossy. What the machine does not have is replaced, with a line.
+//! A network for a cluster: a namespace for each server and each member of etcd, each with one link to a bridge in a
+//! further namespace, where the clients are. Ways between two of them are cut and mended one direction at a time,
+//! without a word to the sender, and all links are made slow and lossy. What the machine does not have is replaced,
+//! with a line.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,16 +12,20 @@ use super::super::http::has_program;
 use crate::common::namespaces::{Namespaces, run, run_in};
 use crate::common::root;
 
-/// The servers, and etcd.
-pub(super) const NODES: usize = 4;
-/// The number of etcd among the nodes; those before are servers.
+/// The servers, and the members of etcd.
+pub(super) const NODES: usize = 6;
+/// The number of etcd's first member among the nodes; those before are servers.
 pub(super) const ETCD: usize = 3;
+/// The members that an etcd has where there are several.
+pub(super) const ETCDS: [usize; 3] = [ETCD, ETCD + 1, ETCD + 2];
 
 /// The address of each node.
-pub(super) const ADDRESSES: [&str; NODES] = ["10.78.0.10", "10.78.0.11", "10.78.0.12", "10.78.0.13"];
+pub(super) const ADDRESSES: [&str; NODES] =
+    ["10.78.0.10", "10.78.0.11", "10.78.0.12", "10.78.0.13", "10.78.0.14", "10.78.0.15"];
 /// The ports of each server.
 pub(super) const DATA_PORT: u16 = 7400;
 pub(super) const REDIS_PORT: u16 = 6379;
+pub(super) const MEMCACHED_PORT: u16 = 11211;
 pub(super) const CONTROL_PORT: u16 = 7399;
 /// The address of the clients.
 const CLIENTS: &str = "10.78.0.1";

@@ -33,18 +33,30 @@ pub(super) fn damage(reading: &LiveReading) -> Vec<ServerFinding> {
 
 /// The other servers of the cluster.
 pub(super) fn cluster(reading: &LiveReading) -> Vec<ServerFinding> {
-    let gone = reading.gauge("servers_without_successor");
-    if gone == 0 {
-        return Vec::new();
+    let mut found = Vec::new();
+    if reading.gauge("cluster_unreadable") > 0 {
+        found.push(finding(
+            "cluster_unreadable",
+            Bad,
+            "The server cannot read the state of its cluster.",
+            "It serves what it owns. Changes of owners, tenants and tables wait, and it takes no other server's place."
+                .to_owned(),
+            "`sandstorm cluster status` has the reason: see to etcd, and to the network between the two.",
+        ));
     }
-    let text = format!(
-        "{gone} servers are gone, and this one does not take their places, or the one that was to take them is gone too."
-    );
-    vec![finding(
-        "server_without_successor",
-        Bad,
-        "A server of the cluster is gone, and nothing takes its place.",
-        text,
-        "`sandstorm cluster status` says why: start that server again, or `sandstorm cluster fail-over`.",
-    )]
+    let gone = reading.gauge("servers_without_successor");
+    if gone > 0 {
+        let text = format!(
+            "{gone} servers are gone, and this one does not take their places, or the one that was to take them is \
+             gone too."
+        );
+        found.push(finding(
+            "server_without_successor",
+            Bad,
+            "A server of the cluster is gone, and nothing takes its place.",
+            text,
+            "`sandstorm cluster status` says why: start that server again, or `sandstorm cluster fail-over`.",
+        ));
+    }
+    found
 }
