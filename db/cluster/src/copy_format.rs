@@ -23,6 +23,9 @@ pub(crate) enum CopyAsk {
     Changes,
     /// Serve the slots no more. The answer has the tables with their highest versions.
     Freeze,
+    /// Serve the slots again: this attempt goes on, and freezes them later. Earlier versions refuse it, which ends the
+    /// attempt.
+    Thaw,
     /// All is on the target's disk: hand the slots over.
     Ready,
     /// This attempt goes on: the target does something else now.

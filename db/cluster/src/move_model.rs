@@ -158,6 +158,10 @@ impl MovingServer {
                     answer.head.waits = true;
                 }
             }
+            CopyAsk::Thaw => {
+                self.coordinator.span_of(request.attempt)?;
+                self.coordinator.thaw(request.attempt);
+            }
             CopyAsk::Ready => {
                 self.coordinator.set_ready(request.attempt)?;
                 answer.head.handed_over = self.coordinator.is_handed_over(request.attempt);
@@ -197,16 +201,24 @@ impl CopySource for ModelLink<'_> {
 }
 
 /// The records of a target.
-struct ModelTables<'r>(&'r mut ModelRecords);
+struct ModelTables<'r> {
+    records: &'r mut ModelRecords,
+    /// Whether a table is logged otherwise than at the source.
+    differs: bool,
+}
 
 impl CopyTables for ModelTables<'_> {
     fn check(&mut self, _tables: &[CopiedTable]) -> Result<(), String> {
         Ok(())
     }
 
+    fn logged_otherwise(&self, _tables: &[CopiedTable]) -> Option<String> {
+        self.differs.then(|| "the durability of a table was changed".to_owned())
+    }
+
     fn clear(&mut self, spans: &[SlotSpan]) -> Result<bool, String> {
-        let found = self.0.keys().copied().find(|key| spans.iter().any(|span| span.contains(key.0)));
-        Ok(found.map(|key| self.0.remove(&key)).is_some())
+        let found = self.records.keys().copied().find(|key| spans.iter().any(|span| span.contains(key.0)));
+        Ok(found.map(|key| self.records.remove(&key)).is_some())
     }
 
     fn empty(&mut self, spans: &[SlotSpan], _table: &EmptiedTable) -> Result<bool, String> {
@@ -222,10 +234,10 @@ impl CopyTables for ModelTables<'_> {
             match copied.record {
                 Some(record) => {
                     let value = u64::from_le_bytes(record.value.try_into().unwrap());
-                    self.0.insert(key, (value, record.version));
+                    self.records.insert(key, (value, record.version));
                 }
                 None if is_broken(MemberRule::RemovalsAreCopied) => {}
-                None => drop(self.0.remove(&key)),
+                None => drop(self.records.remove(&key)),
             }
             count += 1;
         }
@@ -323,12 +335,15 @@ impl MoveWorld {
             server.copy = Some((copy, source));
         }
         let Some((mut copy, number)) = server.copy.take() else { return };
+        // Now and then the durability of a table is changed.
+        let differs = self.has_faults && self.random.random_ratio(1, 8);
         let mut records = std::mem::take(&mut server.records);
         let is_wanted = server.coordinator.is_to_be_copied(copy.move_id());
         let source = &mut self.servers[number];
         let mut link = ModelLink { source, outcomes, late: &mut self.late, number };
         let is_cancelled = copy.is_served() && !is_wanted;
-        let failed = is_cancelled || copy.step(&mut link, &mut ModelTables(&mut records)).is_err();
+        let mut tables = ModelTables { records: &mut records, differs };
+        let failed = is_cancelled || copy.step(&mut link, &mut tables).is_err();
         if failed {
             copy.abandon(&mut link);
         }

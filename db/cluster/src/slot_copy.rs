@@ -29,6 +29,9 @@ pub(crate) trait CopyTables {
     /// One line: it does not know one.
     fn check(&mut self, tables: &[CopiedTable]) -> Result<(), String>;
 
+    /// What to tell people of a table that is not logged here as at the source, if there is one.
+    fn logged_otherwise(&self, tables: &[CopiedTable]) -> Option<String>;
+
     /// Removes all records of some slots (disjoint spans, in their order) that this server does not own. Returns
     /// whether there may be more.
     ///
@@ -206,6 +209,30 @@ impl SlotCopy {
         }
     }
 
+    /// Has the source serve the slots no more; returns where this goes on.
+    fn freeze(&mut self, source: &mut impl CopySource, own: &mut impl CopyTables) -> Result<CopyPhase, String> {
+        let head = self.ask(source, CopyAsk::Freeze)?.head;
+        (self.waits, self.waits_for) = (head.waits, head.waits_for);
+        if head.waits {
+            return Ok(CopyPhase::Changes { rounds: 0, least: u64::MAX });
+        }
+        self.tables = head.tables;
+        own.check(&self.tables)?;
+        match own.logged_otherwise(&self.tables) {
+            Some(why) => self.thaw(source, why),
+            None if is_broken(MemberRule::ChangesAreCopied) => Ok(CopyPhase::Finish),
+            None => Ok(CopyPhase::LastChanges),
+        }
+    }
+
+    /// Has the source serve the slots again while this waits; returns where this goes on. What was copied stays: a
+    /// tenant that changes a table's durability again and again has no copy begin anew.
+    fn thaw(&mut self, source: &mut impl CopySource, why: String) -> Result<CopyPhase, String> {
+        self.ask(source, CopyAsk::Thaw)?;
+        (self.waits, self.waits_for) = (true, Some(why));
+        Ok(CopyPhase::Changes { rounds: 0, least: u64::MAX })
+    }
+
     /// Tells the source that this attempt is over, so that it serves the slots at once.
     pub(crate) fn abandon(&self, source: &mut impl CopySource) {
         if !matches!(self.phase, CopyPhase::Begin | CopyPhase::HandedOver) {
@@ -223,6 +250,9 @@ impl SlotCopy {
             CopyPhase::Begin => {
                 self.tables = self.ask(source, CopyAsk::Begin)?.head.tables;
                 own.check(&self.tables)?;
+                if let Some(why) = own.logged_otherwise(&self.tables) {
+                    return Err(why);
+                }
                 if is_broken(MemberRule::CopiesBeginEmpty) {
                     CopyPhase::Pages { at: 0, cursor: 0, changes: false }
                 } else {
@@ -253,26 +283,19 @@ impl SlotCopy {
             },
             CopyPhase::Changes { .. } if is_broken(MemberRule::ChangesAreCopied) => CopyPhase::Freeze,
             CopyPhase::Changes { rounds, least } => self.copy_changes(source, own, (rounds, least))?,
-            CopyPhase::Freeze => {
-                let head = self.ask(source, CopyAsk::Freeze)?.head;
-                (self.waits, self.waits_for) = (head.waits, head.waits_for);
-                if head.waits {
-                    CopyPhase::Changes { rounds: 0, least: u64::MAX }
-                } else {
-                    self.tables = head.tables;
-                    own.check(&self.tables)?;
-                    if is_broken(MemberRule::ChangesAreCopied) { CopyPhase::Finish } else { CopyPhase::LastChanges }
-                }
-            }
+            CopyPhase::Freeze => self.freeze(source, own)?,
             CopyPhase::LastChanges => {
                 let answer = self.ask(source, CopyAsk::Changes)?;
                 self.take(source, own, &answer)?;
                 if answer.head.has_more { CopyPhase::LastChanges } else { CopyPhase::Finish }
             }
-            CopyPhase::Finish => {
-                own.finish(&self.tables)?;
-                CopyPhase::Ready
-            }
+            CopyPhase::Finish => match own.logged_otherwise(&self.tables) {
+                Some(why) => self.thaw(source, why)?,
+                None => {
+                    own.finish(&self.tables)?;
+                    CopyPhase::Ready
+                }
+            },
             CopyPhase::Ready => match self.ask(source, CopyAsk::Ready)?.head.handed_over {
                 true => CopyPhase::HandedOver,
                 // etcd is away: the source goes on trying.

@@ -1,6 +1,7 @@
 //! Promise: the parts of a move, over real tables: what is made and written in the last moment arrives, a late question
 //! takes nothing from the next attempt, and what cannot be finished costs no memory.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use sandstorm_catalog::{
 use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange, SlotSpan};
 use sandstorm_store::{Epochs, StoreError, WriteOptions};
 
-use crate::copy_format::{CopiedTable, CopyAnswer, CopyAsk, CopyRequest};
+use crate::copy_format::{CopiedTable, CopyAnswer, CopyAsk, CopyRequest, EmptiedTable};
 use crate::copy_notes::CopyNotes;
 use crate::directory::ClusterDirectory;
 use crate::directory_model::SharedStore;
@@ -317,12 +318,76 @@ fn no_slots_come_to_a_table_that_is_logged_in_another_way() {
     own.check(&begun.head.tables).unwrap();
     let untold: Vec<CopiedTable> =
         begun.head.tables.iter().map(|table| CopiedTable { logged: None, ..table.clone() }).collect();
-    own.check(&untold).expect("a source of an earlier version does not say");
+    assert_eq!(own.logged_otherwise(&untold), None, "a source of an earlier version does not say");
+    assert_eq!(own.logged_otherwise(&begun.head.tables), None);
     for logged in [(TableDurability::Copies, 7), (TableDurability::None, 7), (TableDurability::Disk, 0)] {
         let other: Vec<CopiedTable> =
             untold.iter().map(|table| CopiedTable { logged: Some(logged), ..table.clone() }).collect();
-        let refused = own.check(&other).unwrap_err();
-        assert!(refused.contains("the durability of table old"), "{refused}");
-        assert_eq!(own.finish(&other).unwrap_err(), refused, "also if it was changed while it was copied");
+        let why = own.logged_otherwise(&other).unwrap();
+        assert!(why.contains("the durability of table old"), "{why}");
+    }
+}
+
+/// A tenant that changes a table's durability whenever slots are about to be handed over.
+#[test]
+fn a_change_of_durability_has_no_copy_begin_anew() {
+    let servers = TwoServers::start();
+    servers.write("old", b"a").unwrap();
+    let (mut begun, mut frozen) = (0, 0);
+    let mut own = ChangedTables { own: servers.target_tables(), looks: Cell::new(0) };
+    let mut link = LinkWith {
+        servers: &servers,
+        before: |servers: &TwoServers, ask: &CopyAsk| {
+            begun += u32::from(*ask == CopyAsk::Begin);
+            if *ask == CopyAsk::Freeze {
+                // What the last try has frozen is served again, and what is written then comes along.
+                frozen += 1;
+                servers.write("old", format!("b{frozen}").as_bytes()).unwrap();
+            }
+        },
+    };
+    let mut copy = SlotCopy::new(&id_of(1), MOVE, ALL, 1);
+    let mut told = 0;
+    while !copy.is_ready() {
+        copy.step(&mut link, &mut own).unwrap();
+        told += u32::from(copy.waits && copy.state() == "waits: it was changed");
+    }
+    assert!(!copy.waits && told >= 2, "{told} {}", copy.state());
+    assert_eq!((begun, frozen, servers.arrived("old")), (1, 3, 4));
+}
+
+/// Tables of a target of which one is logged otherwise than at the source once they are frozen first, and once all is
+/// copied first.
+struct ChangedTables {
+    own: OwnTables,
+    /// One when the copy begins, one at each freeze, one when all is copied.
+    looks: Cell<u32>,
+}
+
+impl CopyTables for ChangedTables {
+    fn check(&mut self, tables: &[CopiedTable]) -> Result<(), String> {
+        self.own.check(tables)
+    }
+
+    fn logged_otherwise(&self, tables: &[CopiedTable]) -> Option<String> {
+        assert_eq!(self.own.logged_otherwise(tables), None);
+        self.looks.set(self.looks.get() + 1);
+        matches!(self.looks.get(), 2 | 4).then(|| "it was changed".to_owned())
+    }
+
+    fn clear(&mut self, spans: &[SlotSpan]) -> Result<bool, String> {
+        self.own.clear(spans)
+    }
+
+    fn empty(&mut self, spans: &[SlotSpan], table: &EmptiedTable) -> Result<bool, String> {
+        self.own.empty(spans, table)
+    }
+
+    fn take(&mut self, answer: &CopyAnswer) -> Result<u64, String> {
+        self.own.take(answer)
+    }
+
+    fn finish(&mut self, tables: &[CopiedTable]) -> Result<(), String> {
+        self.own.finish(tables)
     }
 }

@@ -373,19 +373,6 @@ impl OwnTables {
         }
     }
 
-    /// Makes sure that a table is logged here as at the source: a change of its durability holds here a while after it
-    /// does there, and what the source has acknowledged would be less safe than it was.
-    fn check_logged(&self, table: &CopiedTable) -> Result<(), String> {
-        let found = self.find(table.tenant, table.table).filter(|entry| entry.serial() == table.serial);
-        match found.zip(table.logged) {
-            Some((entry, logged)) if logged_as(&entry) != logged => Err(format!(
-                "the durability of table {} was changed, and does not hold here and at the source yet",
-                entry.name()
-            )),
-            _ => Ok(()),
-        }
-    }
-
     /// Gives memory back of a copy that has ended.
     pub(crate) fn forget_noted(&self, coordinator: &MoveCoordinator) {
         // None begins meanwhile.
@@ -409,12 +396,23 @@ impl CopyTables for OwnTables {
             self.directory.catch_up().map_err(|error| error.to_string())?;
         }
         match tables.iter().find(|table| is_unknown(self, table)) {
-            None => tables.iter().try_for_each(|table| {
-                self.check_logged(table)?;
-                self.check_backing(table)
-            }),
+            None => tables.iter().try_for_each(|table| self.check_backing(table)),
             Some(table) => Err(format!("table {} of tenant {} is not known here yet", table.table, table.tenant)),
         }
+    }
+
+    /// A change of a table's durability holds here a while after it does at the source, and what the source has
+    /// acknowledged would be less safe than it was.
+    fn logged_otherwise(&self, tables: &[CopiedTable]) -> Option<String> {
+        let otherwise = |table: &CopiedTable| {
+            let entry = self.find(table.tenant, table.table).filter(|entry| entry.serial() == table.serial)?;
+            (table.logged? != logged_as(&entry)).then_some(entry)
+        };
+        let entry = tables.iter().find_map(otherwise)?;
+        Some(format!(
+            "the durability of table {} was changed, and does not hold here and at the source yet",
+            entry.name()
+        ))
     }
 
     fn clear(&mut self, spans: &[SlotSpan]) -> Result<bool, String> {
@@ -505,7 +503,6 @@ impl CopyTables for OwnTables {
 
     fn finish(&mut self, tables: &[CopiedTable]) -> Result<(), String> {
         for table in tables {
-            self.check_logged(table)?;
             let found = self.find(table.tenant, table.table);
             if let Some(entry) = found.filter(|entry| entry.serial() == table.serial) {
                 entry.table.take_versions(&self.participant, table.version, &entry.name()).map_err(words)?;

@@ -108,6 +108,11 @@ impl MoveCoordinator {
                 }
             }
             CopyAsk::Freeze => self.freeze_tables(directory, participant, attempt),
+            CopyAsk::Thaw => {
+                self.span_of(attempt)?;
+                self.thaw(attempt);
+                Ok(CopyAnswer::default())
+            }
             CopyAsk::Ready => {
                 // It cannot be: none of these slots was served since all was written.
                 if let Ok(span) = self.span_of(attempt) {
