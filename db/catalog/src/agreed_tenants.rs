@@ -158,20 +158,6 @@ impl Directory {
         Ok(())
     }
 
-    /// Tables whose durability is agreed, and does not hold here yet, with the tenant's id.
-    fn unsettled_tables(&self) -> Vec<(u32, Arc<TableEntry>, TableDefinition)> {
-        let snapshot = self.snapshot();
-        let of_tenant = |view: &Arc<TenantView>| {
-            let is_unsettled = |(id, settings): (&u64, &TableDefinition)| {
-                let entry = view.tables.get(id)?;
-                let differs = (entry.durability(), entry.durability.number()) != (settings.durability, settings.log);
-                differs.then(|| (view.tenant.id, Arc::clone(entry), settings.clone()))
-            };
-            view.settings.iter().filter_map(is_unsettled).collect::<Vec<_>>()
-        };
-        snapshot.iter().flat_map(of_tenant).collect()
-    }
-
     /// The tables whose changes are logged, by their numbers in the log: as it is agreed.
     ///
     /// # Errors
@@ -196,21 +182,6 @@ impl Directory {
             }
         }
         Ok(numbers)
-    }
-
-    /// Has the durability of tables hold here that other servers have changed. Waits for the disk.
-    ///
-    /// # Errors
-    /// The log cannot be written. What could not be done is tried again by the next call.
-    pub fn settle_durability(&self) -> Result<(), DirectoryError> {
-        let mut done = Ok(());
-        for (tenant, entry, settings) in self.unsettled_tables() {
-            let _one_at_a_time = self.log.changing.lock();
-            // One that fails keeps no other from being tried.
-            let settled = self.switch_durability(tenant.into(), &entry, (settings.durability, settings.log), true);
-            done = done.and(settled.map(drop));
-        }
-        done
     }
 }
 

@@ -1,12 +1,14 @@
 //! Servers of a cluster whose directories are agreed, over an agreement in memory.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sandstorm_extension::{BudgetOverride, CodePolicy, CodeTier, ExtensionLibrary, LoadedExtension};
+use sandstorm_log::LogError;
 use sandstorm_store::slots::SlotOwnership;
 use sandstorm_store::{Epochs, WriteOptions};
 
@@ -17,11 +19,14 @@ use super::persistence::directory_image;
 use super::*;
 
 fn cluster(servers: usize) -> (Arc<AgreedInMemory>, Vec<Arc<Directory>>) {
+    cluster_with(servers, || DirectoryOptions { code: CodePolicy::Native, ..DirectoryOptions::default() })
+}
+
+fn cluster_with(servers: usize, options: impl Fn() -> DirectoryOptions) -> (Arc<AgreedInMemory>, Vec<Arc<Directory>>) {
     let memory = Arc::new(AgreedInMemory::default());
     let agreement: Arc<dyn DirectoryAgreement> = Arc::clone(&memory) as _;
     let server = |number: usize| {
-        let options = DirectoryOptions { code: CodePolicy::Native, ..DirectoryOptions::default() };
-        let directory = Directory::with_options(Epochs::new(), options);
+        let directory = Directory::with_options(Epochs::new(), options());
         directory.join_cluster(&Arc::new(SlotOwnership::new(format!("{number:040x}"))));
         let found = AgreedImage::read(&*agreement, &Default::default()).unwrap();
         found.iter().for_each(|found| directory.restore(&found.image).unwrap());
@@ -316,4 +321,70 @@ fn servers_ask_for_expiries_each_for_its_own_triggers() {
     assert!(logs(here) && !logs(there));
     ask(here, false);
     assert!(!logs(here) && !logs(there));
+}
+
+/// Two servers that keep records, with two tables that they do not keep.
+fn keeping_servers(folder: &Path) -> Vec<Arc<Directory>> {
+    let options = || DirectoryOptions { can_keep_records: true, ..DirectoryOptions::default() };
+    let (_, servers) = cluster_with(2, options);
+    for (number, server) in servers.iter().enumerate() {
+        server.restore_records(&folder.join(format!("log-{number}")), 1, |log| log.start()).unwrap();
+    }
+    servers[0].create_tenant(NewTenant::named("shop")).unwrap();
+    for name in ["items", "other"] {
+        let new = NewTable { durability: Some(TableDurability::None), ..NewTable::named(name) };
+        servers[0].create_table("shop", new).unwrap();
+    }
+    servers[1].catch_up().unwrap();
+    servers
+}
+
+/// Changes a table's durability at a server whose checkpoints take no time.
+fn switch(server: &Directory, table: &str, durability: TableDurability) {
+    std::thread::scope(|scope| {
+        let changed = scope.spawn(|| server.set_durability("shop", table, durability).map(drop));
+        while !changed.is_finished() {
+            let requests = server.checkpoint_requests();
+            requests.pending().into_iter().for_each(|request| requests.serve(request, None));
+            std::thread::yield_now();
+        }
+        changed.join().unwrap().unwrap();
+    });
+}
+
+/// A table in memory only that is to be kept: its records have to be in a checkpoint first, which may take long.
+#[test]
+fn a_change_of_durability_holds_once_a_checkpoint_was_written_however_long_that_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = keeping_servers(folder.path());
+    ["items", "other"].iter().for_each(|table| switch(&servers[0], table, TableDurability::Disk));
+    let second = &servers[1];
+    second.catch_up().unwrap();
+    let (requests, seen) = (second.checkpoint_requests(), view(second, "shop"));
+    let tables = ["items", "other"].map(|name| seen.table_by_name(name).unwrap().clone());
+    let look = || (second.settle_durability(), tables.each_ref().map(|entry| entry.table.is_logged()));
+    // Nothing waits, and one checkpoint serves all tables: it has to have them.
+    assert_eq!([look(), look()], [(Ok(false), [true; 2]), (Ok(false), [true; 2])]);
+    assert_eq!((tables[0].durability(), requests.pending()), (TableDurability::None, Some(2)));
+    requests.serve(2, Some(LogError::unusable("log", "its disk is full")));
+    let (failed, logged) = look();
+    assert!(failed.is_err() && logged == [false; 2], "{failed:?} {logged:?}");
+    assert_eq!(look(), (Ok(false), [true; 2]));
+    requests.serve(requests.pending().unwrap(), None);
+    assert_eq!(look(), (Ok(true), [true; 2]));
+    assert_eq!(tables.each_ref().map(|entry| entry.durability()), [TableDurability::Disk; 2]);
+    assert_eq!((look(), requests.pending()), ((Ok(true), [true; 2]), None));
+}
+
+#[test]
+fn a_change_of_durability_that_is_taken_back_before_it_holds_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = keeping_servers(folder.path());
+    switch(&servers[0], "items", TableDurability::Disk);
+    servers[1].catch_up().unwrap();
+    let entry = view(&servers[1], "shop").table_by_name("items").unwrap().clone();
+    assert_eq!((servers[1].settle_durability(), entry.table.is_logged()), (Ok(false), true));
+    switch(&servers[0], "items", TableDurability::None);
+    servers[1].catch_up().unwrap();
+    assert_eq!((servers[1].settle_durability(), entry.table.is_logged()), (Ok(true), false));
 }

@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use sandstorm_log::{ChangeKind, ChangeLog, LogError, LogFolder, LogOptions, LoggedChange, RecoveredLog};
 use sandstorm_store::RecordTable;
 
+use super::TableEntry;
 use super::scrub_progress::ScrubProgress;
 use super::table_durability::TableDurability;
 
@@ -18,10 +19,19 @@ pub type LogProgressHook = Arc<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 pub(super) struct DirectoryLog {
     place: Mutex<LogPlace>,
-    /// Held while a table's durability changes.
-    pub(super) changing: Mutex<()>,
+    /// Locked while a table's durability changes; the tables for which a checkpoint is awaited.
+    pub(super) changing: Mutex<Vec<SettlingTable>>,
     pub(super) checkpoints: CheckpointRequests,
     pub(super) scrub: ScrubProgress,
+}
+
+/// A table that is logged already as other servers have agreed, which holds once a checkpoint has its records.
+pub(super) struct SettlingTable {
+    pub(super) entry: Arc<TableEntry>,
+    /// Its number in the log.
+    pub(super) number: u64,
+    /// The number of the request for the checkpoint.
+    pub(super) request: u64,
 }
 
 #[derive(Default)]
@@ -158,6 +168,12 @@ impl CheckpointRequests {
         let mut state = self.state.lock();
         state.last += 1;
         state.last
+    }
+
+    /// What became of a request; `None`: it is not served yet.
+    pub(super) fn outcome(&self, request: u64) -> Option<Result<(), LogError>> {
+        let state = self.state.lock();
+        (state.served >= request).then(|| state.error.clone().map_or(Ok(()), Err))
     }
 
     /// Asks for a checkpoint that begins from now on, and waits until it is on the disk.

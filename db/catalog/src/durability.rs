@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sandstorm_log::LogError;
 use sandstorm_log::limits::STALL_AFTER;
+use sandstorm_log::{ChangeLog, LogError};
 use sandstorm_store::TableLogging;
 
 use super::directory_log::{CheckpointRequests, LogProgressHook};
@@ -82,7 +82,7 @@ impl Directory {
             (true, false) => sandstorm_log::new_table_number(),
             (false, false) => entry.durability.number(),
         };
-        self.switch_durability(tenant, &entry, (durability, number), false)?;
+        self.switch_durability(tenant, &entry, (durability, number))?;
         Ok(entry)
     }
 
@@ -108,32 +108,46 @@ impl Directory {
         tables.any(|entry| entry.durability() == TableDurability::Copies)
     }
 
-    /// Has a table's durability hold under that number in the log. `is_agreed`: the other servers of the cluster have
-    /// it already. Under the lock for changes of durability.
-    pub(super) fn switch_durability(
+    /// Has a table's durability hold under that number in the log. Under the lock for changes of durability.
+    fn switch_durability(
+        &self,
+        tenant: TenantRef<'_>,
+        entry: &Arc<TableEntry>,
+        (durability, number): (TableDurability, u64),
+    ) -> Result<(), DirectoryError> {
+        let log = self.log_to_use()?;
+        if begins(entry, (durability, number)) {
+            // No answer waits for the disk until the change holds.
+            entry.set_logging(&log, number, TableLogging::AtOnce);
+            if let Err(error) = self.log.checkpoints.wait(CHANGE_DURABILITY_MOST) {
+                set_logging_as_before(entry, &log);
+                return Err(unavailable(error));
+            }
+        }
+        self.complete_switch(tenant, entry, (durability, number), false)
+    }
+
+    /// The log, once the server has read it: tables get theirs then.
+    pub(super) fn log_to_use(&self) -> Result<Arc<ChangeLog>, DirectoryError> {
+        let log = self.log.get_or_make().map_err(unavailable)?;
+        log.ok_or_else(|| unavailable(LogError::unusable("log", "the server has not read it yet")))
+    }
+
+    /// Has a table's durability hold whose records the log has, if they are to be logged. `is_agreed`: the other
+    /// servers of the cluster have it already. Under the lock for changes of durability.
+    pub(super) fn complete_switch(
         &self,
         tenant: TenantRef<'_>,
         entry: &Arc<TableEntry>,
         (durability, number): (TableDurability, u64),
         is_agreed: bool,
     ) -> Result<(), DirectoryError> {
-        let before = entry.durability();
-        let unavailable = |error: LogError| DirectoryError::JournalUnavailable(error.to_string());
-        let Some(log) = self.log.get_or_make().map_err(unavailable)? else {
-            // The server has not read its log yet: the table gets it then.
-            return Err(unavailable(LogError::unusable("log", "the server has not read it yet")));
-        };
-        let begins = !durability.is_none() && (before.is_none() || number != entry.durability.number());
+        let log = self.log_to_use()?;
+        let begins = begins(entry, (durability, number));
         let record = || self.record_durability(tenant, entry, (durability, number), is_agreed);
-        if begins {
-            // No answer waits for the disk until the change holds.
-            entry.set_logging(&log, number, TableLogging::AtOnce);
-            let kept = self.log.checkpoints.wait(CHANGE_DURABILITY_MOST).map_err(unavailable);
-            let done = kept.and_then(|()| record());
-            if done.is_err() {
-                entry.set_logging(&log, number, TableLogging::Off);
-                return done;
-            }
+        if begins && let Err(error) = record() {
+            set_logging_as_before(entry, &log);
+            return Err(error);
         }
         if matches!(durability, TableDurability::Disk | TableDurability::Copies) {
             // Copies are made once the change holds, and answers wait for them from then on.
@@ -147,7 +161,7 @@ impl Directory {
             }
         }
         if !begins && let Err(error) = record() {
-            entry.set_logging(&log, entry.durability.number(), before.logging());
+            set_logging_as_before(entry, &log);
             return Err(error);
         }
         entry.set_logging(&log, number, durability.logging());
@@ -175,4 +189,18 @@ impl Directory {
             Ok(())
         })
     }
+}
+
+/// Whether a table has to be logged under another number than now, so that a checkpoint has to write its records first.
+pub(super) fn begins(entry: &TableEntry, (durability, number): (TableDurability, u64)) -> bool {
+    !durability.is_none() && (entry.durability().is_none() || number != entry.durability.number())
+}
+
+/// Has a table logged as its durability says: a change of it does not hold.
+pub(super) fn set_logging_as_before(entry: &TableEntry, log: &Arc<ChangeLog>) {
+    entry.set_logging(log, entry.durability.number(), entry.durability().logging());
+}
+
+fn unavailable(error: LogError) -> DirectoryError {
+    DirectoryError::JournalUnavailable(error.to_string())
 }

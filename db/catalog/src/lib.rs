@@ -45,6 +45,7 @@ mod restore_threads;
 mod scrub_progress;
 mod secret_changes;
 mod secrets;
+mod settled_durability;
 mod shared_extension;
 mod shared_extensions;
 mod snapshot;

@@ -40,7 +40,7 @@ fn a_server_takes_no_place_while_it_does_not_know_a_table_by_its_number_in_the_l
     let says_why = || part.take_notes().iter().any(|note| note.text.contains("the durability of table shop/items"));
     assert!(eventually(|| successor.owns_all() || says_why()));
     assert!(!successor.owns_all(), "without the records, {:?} is there", successor.get(b"apple").0);
-    let settle = || eventually(|| successor.directory.settle_durability().is_ok());
+    let settle = || eventually(|| successor.directory.settle_durability() == Ok(true));
     assert!(with_checkpoints(successor, settle));
     assert!(eventually(|| successor.owns_all()));
     assert_eq!(successor.get(b"apple").0.as_deref(), Some(&b"3"[..]));

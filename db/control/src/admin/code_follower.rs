@@ -56,6 +56,10 @@ pub(super) struct FollowedCode {
     failed: HashMap<(u32, String, u64), String>,
     /// Whether the durability of a table that another server has changed does not hold here yet.
     is_unsettled: bool,
+    /// Whether such a table waits for a checkpoint, which takes as long as it does.
+    awaits_checkpoint: bool,
+    /// Whether it was told that such a change has failed.
+    has_told_unsettled: bool,
     /// The time of the last try of those.
     tried: Instant,
 }
@@ -72,6 +76,8 @@ impl FollowedCode {
             seen,
             failed: HashMap::new(),
             is_unsettled: false,
+            awaits_checkpoint: false,
+            has_told_unsettled: false,
             tried: Instant::now(),
         }
     }
@@ -82,6 +88,8 @@ impl FollowedCode {
             let again = (self.is_unsettled || !self.failed.is_empty()) && self.tried.elapsed() >= FOLLOW_RETRY_INTERVAL;
             if is_changed || again {
                 self.look(again);
+            } else if self.awaits_checkpoint && self.control.directory.checkpoint_requests().pending().is_none() {
+                self.settle();
             }
             std::thread::park_timeout(FOLLOW_INTERVAL);
         }
@@ -95,11 +103,7 @@ impl FollowedCode {
         for old in before.iter() {
             self.forget(old, now.tenant(old.tenant.id), &now);
         }
-        let settled = self.control.directory.settle_durability();
-        if let (Err(error), false) = (&settled, self.is_unsettled) {
-            tracing::error!(%error, "a table's durability, which another server has changed, does not hold here yet");
-        }
-        self.is_unsettled = settled.is_err();
+        self.settle();
         let failed: Vec<u32> = self.failed.keys().map(|(tenant, ..)| *tenant).collect();
         for view in now.iter().filter(|view| view.check_code().is_ok()) {
             let id = view.tenant.id;
@@ -111,6 +115,16 @@ impl FollowedCode {
         if again {
             self.tried = Instant::now();
         }
+    }
+
+    /// Has the durability of tables hold that other servers have changed, as far as this server's disk is.
+    fn settle(&mut self) {
+        let settled = self.control.directory.settle_durability();
+        if let (Err(error), false) = (&settled, self.has_told_unsettled) {
+            tracing::error!(%error, "a table's durability, which another server has changed, does not hold here yet");
+        }
+        (self.is_unsettled, self.awaits_checkpoint) = (settled != Ok(true), settled == Ok(false));
+        self.has_told_unsettled = settled.is_err() || self.has_told_unsettled && self.is_unsettled;
     }
 
     /// Removes the files, the history and the viewers of what is no more.
