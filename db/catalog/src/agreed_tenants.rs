@@ -65,8 +65,8 @@ impl Directory {
         let mut is_all = true;
         let is_gone = |view: &TenantView| match tenants.get(&view.tenant.id) {
             None => news.is_whole,
-            // Another tenant has got the id.
-            Some(kept) => kept.name != view.tenant.name,
+            // Another tenant has got the id, maybe with the name.
+            Some(kept) => (&*kept.name, kept.made) != (&*view.tenant.name, view.tenant.made),
         };
         let gone: BTreeSet<u32> = before.iter().filter(|view| is_gone(view)).map(|view| view.tenant.id).collect();
         gone.iter().for_each(|id| drop(remove_tenant(next, snapshot, *id)));

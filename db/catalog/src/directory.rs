@@ -203,9 +203,11 @@ impl Directory {
                 next.home_worker = home + 1;
                 home
             });
+            let is_shared = next.agreed.is_some() || self.slots.get().is_some();
             let tenant = TenantAccount {
                 id,
                 serial: next.credential(),
+                made: if is_shared { sandstorm_log::new_table_number() } else { 0 },
                 name: new.name.clone(),
                 origin: new.origin,
                 configured_token: configured_token.clone(),

@@ -63,7 +63,7 @@ impl Directory {
             let mut snapshot = DirectorySnapshot::clone(&before);
             next.effects.clear();
             let done = change(&mut next, &before, &mut snapshot)?;
-            self.take_effect(&mut next);
+            self.take_effect(&mut next, &snapshot);
             snapshot.generation += 1;
             let generation = snapshot.generation;
             tell(&before, &snapshot);
@@ -78,7 +78,7 @@ impl Directory {
     }
 
     /// The immediate effects of a change that is certain.
-    fn take_effect(&self, next: &mut DirectoryState) {
+    fn take_effect(&self, next: &mut DirectoryState, snapshot: &DirectorySnapshot) {
         let mut gone = Vec::new();
         for effect in next.effects.drain(..) {
             match effect {
@@ -93,7 +93,8 @@ impl Directory {
                 }
             }
         }
-        for id in gone {
+        // Another tenant may have got the id by the same news.
+        for id in gone.into_iter().filter(|id| snapshot.tenant(*id).is_none()) {
             next.table.remove(&id);
             next.granted.remove(&id);
         }

@@ -120,6 +120,9 @@ pub struct TenantAccount {
     pub id: u32,
     /// Its serial number. Unlike id and name it is never another tenant's, not even after this one is deleted; never 0.
     pub serial: u64,
+    /// A random number by which servers of a cluster, and a server after its next start, tell it from another tenant
+    /// of its id and name. 0 where it was made outside of a cluster, or by an earlier version.
+    pub made: u64,
     /// Its name, unique on the server.
     pub name: String,
     /// Its origin.

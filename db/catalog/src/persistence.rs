@@ -152,6 +152,7 @@ impl Directory {
         let tenant = TenantAccount {
             id: kept.id,
             serial: next.credential(),
+            made: kept.made,
             name: kept.name.clone(),
             origin: kept.origin,
             configured_token: kept.configured_token.clone(),
@@ -289,6 +290,7 @@ pub(super) fn journal_tenant(next: &DirectoryState, view: &TenantView) -> Journa
     let (given, received) = grants::journal_grants(view);
     JournalTenant {
         id: tenant.id,
+        made: tenant.made,
         name: tenant.name.clone(),
         origin: tenant.origin,
         configured_token: tenant.configured_token.clone(),

@@ -218,6 +218,10 @@ impl std::fmt::Debug for JournalSecret {
 pub struct JournalTenant {
     /// Its id.
     pub id: u32,
+    /// By which it is told from another tenant of its id and name; 0: it was made outside of a cluster, or by an
+    /// earlier version.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub made: u64,
     /// Its name.
     pub name: String,
     /// Its origin.

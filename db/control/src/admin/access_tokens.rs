@@ -17,6 +17,7 @@ use crate::config::{ConfigError, write_private};
 use crate::limits::{ACCESS_TOKEN_NAME_BYTES, ACCESS_TOKENS_MAX, ACCESS_TOKENS_PER_TENANT};
 use sandstorm_accounts::TokenHash;
 use sandstorm_accounts::token::{self, TokenDigest};
+use sandstorm_catalog::{DirectorySnapshot, TenantAccount, TenantView};
 
 /// Name of the file in the state directory.
 const FILE: &str = "access-tokens.json";
@@ -43,6 +44,27 @@ pub(super) struct AccessTokenTenant {
     pub(super) name: String,
     /// Its id.
     pub(super) id: u32,
+    /// By which it is told from another tenant of its name and id ([`TenantAccount::made`]).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) made: u64,
+}
+
+// The form that serde asks for.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl AccessTokenTenant {
+    /// The tenant that a token is to be about.
+    pub(super) fn of(tenant: &TenantAccount) -> AccessTokenTenant {
+        AccessTokenTenant { name: tenant.name.clone(), id: tenant.id, made: tenant.made }
+    }
+
+    /// Its view, if it is there still.
+    pub(super) fn find<'s>(&self, snapshot: &'s DirectorySnapshot) -> Option<&'s Arc<TenantView>> {
+        snapshot.tenant(self.id).filter(|view| AccessTokenTenant::of(&view.tenant) == *self)
+    }
 }
 
 /// A token that was made.
@@ -65,6 +87,13 @@ pub(super) struct AccessToken {
 /// The name of a token among all: its own, and its tenant's id.
 pub(super) type AccessTokenKey = (Option<u32>, String);
 
+/// A token, and none that is made under its name later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AccessTokenId {
+    key: AccessTokenKey,
+    token_hash: String,
+}
+
 impl AccessToken {
     /// What it stands for.
     pub(super) fn role(&self) -> AccessRole {
@@ -74,6 +103,11 @@ impl AccessToken {
     /// Its name among all.
     pub(super) fn key(&self) -> AccessTokenKey {
         (self.tenant.as_ref().map(|tenant| tenant.id), self.name.clone())
+    }
+
+    /// What tells it from all others.
+    pub(super) fn id(&self) -> AccessTokenId {
+        AccessTokenId { key: self.key(), token_hash: self.token_hash.clone() }
     }
 
     fn is_over(&self, now_ms: u64) -> bool {
@@ -183,9 +217,9 @@ impl AccessTokens {
     }
 
     /// Whether a token holds still.
-    pub(super) fn has(&self, key: &AccessTokenKey) -> bool {
+    pub(super) fn has(&self, id: &AccessTokenId) -> bool {
         let (known, now_ms) = (self.known.load(), now_ms());
-        known.iter().any(|token| token.about.key() == *key && !token.about.is_over(now_ms))
+        known.iter().any(|token| token.about.id() == *id && !token.about.is_over(now_ms))
     }
 
     /// All tokens, or those of one tenant, in the order in which they were made.
@@ -199,7 +233,7 @@ impl AccessTokens {
     pub(super) fn create(
         &self,
         new: NewAccessToken,
-        is_there: impl FnOnce(&AccessTokenTenant) -> bool,
+        is_there: impl Fn(&AccessTokenTenant) -> bool,
     ) -> Result<(AccessToken, String), AccessTokenError> {
         let _alone = self.change_lock.lock();
         let NewAccessToken { name, tenant, expires_s } = new;
@@ -211,9 +245,11 @@ impl AccessTokens {
             return Err(AccessTokenError::TenantGone(gone.name.clone()));
         }
         let now_ms = now_ms();
+        // What another tenant of that id has left is void.
+        let is_left = |of: &AccessTokenTenant| tenant.as_ref().is_some_and(|now| now.id == of.id && now != of);
         let mut tokens: Vec<AccessToken> = self.listed(None);
-        tokens.retain(|about| !about.is_over(now_ms));
-        let of_tenant = tenant.as_ref().map(|of| self.listed(Some(of.id)).len()).unwrap_or(0);
+        tokens.retain(|about| !about.is_over(now_ms) && !about.tenant.as_ref().is_some_and(is_left));
+        let of_tenant = tokens.iter().filter(|about| about.tenant.is_some() && about.tenant == tenant).count();
         if of_tenant >= ACCESS_TOKENS_PER_TENANT {
             return Err(AccessTokenError::TooMany(ACCESS_TOKENS_PER_TENANT));
         }
@@ -232,16 +268,14 @@ impl AccessTokens {
         Ok((about, token))
     }
 
-    /// Revokes a token.
-    pub(super) fn revoke(&self, key: &AccessTokenKey) -> Result<(), AccessTokenError> {
+    /// Revokes a token, and returns which it was.
+    pub(super) fn revoke(&self, key: &AccessTokenKey) -> Result<AccessTokenId, AccessTokenError> {
         let _alone = self.change_lock.lock();
         let mut tokens = self.listed(None);
-        let before = tokens.len();
-        tokens.retain(|about| about.key() != *key);
-        if tokens.len() == before {
-            return Err(AccessTokenError::Unknown(key.1.clone()));
-        }
-        self.replace(tokens)
+        let at = tokens.iter().position(|about| about.key() == *key);
+        let revoked = tokens.remove(at.ok_or_else(|| AccessTokenError::Unknown(key.1.clone()))?);
+        self.replace(tokens)?;
+        Ok(revoked.id())
     }
 
     /// Deletes a tenant, with all tokens of its viewers: another tenant may get its name and its id. Nothing is deleted

@@ -1,7 +1,5 @@
 //! Finds whose token, or whose session of the page, a request carries.
 
-use std::sync::Arc;
-
 use axum::extract::connect_info::ConnectInfo;
 use axum::http::header;
 use axum::http::request::Parts;
@@ -14,7 +12,6 @@ use super::page_sessions::session_cookie;
 use super::role::AccessRole;
 use crate::http_listener::HttpPeer;
 use sandstorm_accounts::TokenHash;
-use sandstorm_catalog::TenantView;
 
 /// Finds the sender of a request by its token, or, without one, by its session. A wrong token is noted.
 pub(super) async fn authenticate(parts: &Parts, control: &ControlState) -> Result<RequestCaller, ApiError> {
@@ -81,18 +78,18 @@ pub(super) fn token_caller(token: &[u8], control: &ControlState) -> Option<Reque
     }
     let made = made?;
     let view = match &made.tenant {
-        Some(tenant) => Some(tenant_view(control, &tenant.name, tenant.id)?),
+        Some(tenant) => Some(tenant.find(&snapshot)?.clone()),
         None => None,
     };
-    Some(RequestCaller::made(made.role(), view, CallerSource::Made(made.key()), made.expires_ms))
+    Some(RequestCaller::made(made.role(), view, CallerSource::Made(made.id()), made.expires_ms))
 }
 
 /// The owner of a session, who sees and changes nothing.
 fn session_caller(session: &[u8], control: &ControlState) -> Option<RequestCaller> {
     let found = control.page_sessions.find(session)?;
     let view = match &found.tenant {
-        Some((name, id)) => {
-            let view = tenant_view(control, name, *id)?;
+        Some(tenant) => {
+            let view = tenant.find(&control.directory.snapshot())?.clone();
             if !found.credentials.iter().all(|one| view.tenant.has_credential(*one)) {
                 return None;
             }
@@ -101,10 +98,4 @@ fn session_caller(session: &[u8], control: &ControlState) -> Option<RequestCalle
         None => None,
     };
     Some(RequestCaller::made(found.role, view, found.source, found.expires_ms))
-}
-
-/// The tenant of that name and id, if it is there still.
-fn tenant_view(control: &ControlState, name: &str, id: u32) -> Option<Arc<TenantView>> {
-    let snapshot = control.directory.snapshot();
-    snapshot.tenant(id).filter(|view| view.tenant.name == name).cloned()
 }

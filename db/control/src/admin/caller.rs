@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::access_tokens::AccessTokenKey;
+use super::access_tokens::AccessTokenId;
 use super::body::body_read_error;
 use super::error::ApiError;
 use super::event_scribe::{PushSource, address_of};
@@ -31,7 +31,7 @@ pub(super) enum CallerSource {
     /// A tenant's token, by the tenant's id.
     Tenant(u32),
     /// A token that was made for a viewer.
-    Made(AccessTokenKey),
+    Made(AccessTokenId),
 }
 
 /// The sender of a request, found by its token or session before the handler runs (`access.rs`).
@@ -234,11 +234,11 @@ impl RequestCaller {
                 _ => Vec::new(),
             };
             let snapshot = control.directory.snapshot();
-            let now = snapshot.tenant(own.tenant.id).filter(|now| now.tenant.name == own.tenant.name);
+            let now = snapshot.tenant(own.tenant.id).filter(|now| now.tenant.serial == own.tenant.serial);
             now.is_some_and(|now| credentials.iter().all(|one| now.tenant.has_credential(*one)))
         });
         let has_token = match &self.source {
-            CallerSource::Made(key) => control.access_tokens.has(key),
+            CallerSource::Made(id) => control.access_tokens.has(id),
             CallerSource::Operator | CallerSource::Tenant(_) => true,
         };
         if has_tenant && has_token {

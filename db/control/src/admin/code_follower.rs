@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::ControlState;
+use super::access_tokens::AccessTokenTenant;
 use super::artifact_store::record_skipped;
 use crate::limits::{FOLLOW_INTERVAL, FOLLOW_RETRY_INTERVAL};
 use sandstorm_catalog::{DirectoryError, DirectorySnapshot, LoadedVersion, TenantView};
@@ -68,8 +69,7 @@ impl FollowedCode {
     /// Begins with the directory as it is now. What tenants have left that were deleted before is removed.
     pub(super) fn new(control: &Arc<ControlState>, stop: &Arc<AtomicBool>) -> FollowedCode {
         let seen = control.directory.snapshot();
-        let is_there = |id: u32, name: &str| seen.tenant(id).is_some_and(|view| view.tenant.name == name);
-        control.access_tokens.drop_of_gone(|of| !is_there(of.id, &of.name));
+        control.access_tokens.drop_of_gone(|of| of.find(&seen).is_none());
         FollowedCode {
             control: Arc::clone(control),
             stop: Arc::clone(stop),
@@ -137,8 +137,9 @@ impl FollowedCode {
         if same.is_none() {
             self.control.artifacts.remove_local(old);
             self.control.history.deleted(id);
-            // Another tenant may have its name and its id by now.
-            self.control.access_tokens.drop_of_gone(|of| of.id == id);
+            // Another tenant may have its name and its id by now, and tokens of its own.
+            let gone = AccessTokenTenant::of(&old.tenant);
+            self.control.access_tokens.drop_of_gone(|of| *of == gone);
             self.control.page_sessions.end_of_tenant(id);
             self.failed.retain(|(tenant, ..), _| *tenant != id);
             return;

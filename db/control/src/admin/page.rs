@@ -147,7 +147,7 @@ fn record_sign_in(control: &ControlState, parts: &Parts, viewer: &PageViewer) {
     control.events.record(NewEvent {
         actor,
         from: address_of(&parts.extensions),
-        tenant: viewer.tenant.clone(),
+        tenant: viewer.tenant.as_ref().map(|of| (of.name.clone(), of.id)),
         text: viewer.role.name().to_owned(),
         ..NewEvent::of_server(EventCode::PageSignedIn)
     });

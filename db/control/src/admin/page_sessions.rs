@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, header};
 use data_encoding::BASE32_NOPAD;
 use parking_lot::Mutex;
 
+use super::access_tokens::AccessTokenTenant;
 use super::caller::{CallerSource, RequestCaller};
 use super::role::AccessRole;
 use crate::limits::{
@@ -28,8 +29,8 @@ const CODE_BYTES: usize = 10;
 pub(super) struct PageViewer {
     /// A role that changes nothing.
     pub(super) role: AccessRole,
-    /// Name and id of the tenant that is all it sees.
-    pub(super) tenant: Option<(String, u32)>,
+    /// The tenant that is all it sees.
+    pub(super) tenant: Option<AccessTokenTenant>,
     /// The token that it came of.
     pub(super) source: CallerSource,
     /// When that token ends by itself, in milliseconds since 1970.
@@ -44,7 +45,7 @@ impl PageViewer {
     pub(super) fn of(caller: &RequestCaller) -> PageViewer {
         PageViewer {
             role: caller.role().as_viewer(),
-            tenant: caller.own().map(|own| (own.tenant.name.clone(), own.tenant.id)),
+            tenant: caller.own().map(|own| AccessTokenTenant::of(&own.tenant)),
             source: caller.source().clone(),
             expires_ms: caller.expires_ms(),
             credentials: match (caller.source(), caller.own()) {
@@ -55,7 +56,7 @@ impl PageViewer {
     }
 
     fn tenant_id(&self) -> Option<u32> {
-        self.tenant.as_ref().map(|(_, id)| *id)
+        self.tenant.as_ref().map(|of| of.id)
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn create_of_tenant(
     JsonBody(new): JsonBody<CreateAccessTokenRequest>,
 ) -> Result<impl IntoResponse, ApiError> {
     let view = caller.authorize_change(&control, &tenant)?;
-    let tenant = AccessTokenTenant { name: view.tenant.name.clone(), id: view.tenant.id };
+    let tenant = AccessTokenTenant::of(&view.tenant);
     create_token(&control, new, Some(tenant))
 }
 
@@ -63,9 +63,7 @@ fn create_token(
             format!("a token cannot end after {expires_s} s: 1 to {ACCESS_TOKEN_LIFETIME_MAX_S} are possible");
         return Err(ApiError::invalid(message).hint("leave `expires_s` out for one that works until it is revoked"));
     }
-    let is_there = |of: &AccessTokenTenant| {
-        control.directory.snapshot().tenant(of.id).is_some_and(|view| view.tenant.name == of.name)
-    };
+    let is_there = |of: &AccessTokenTenant| of.find(&control.directory.snapshot()).is_some();
     let (about, token) = control.access_tokens.create(NewAccessToken { name, tenant, expires_s }, is_there)?;
     let note =
         EventNote { subject: Some(about.name.clone()), text: about.role().name().into(), ..EventNote::default() };
@@ -91,8 +89,8 @@ pub(super) async fn revoke_of_tenant(
 }
 
 fn revoke_token(control: &ControlState, key: AccessTokenKey) -> ApiResult<EmptyResponse> {
-    control.access_tokens.revoke(&key)?;
-    control.page_sessions.end_of(&CallerSource::Made(key));
+    let revoked = control.access_tokens.revoke(&key)?;
+    control.page_sessions.end_of(&CallerSource::Made(revoked));
     Ok(EMPTY_RESPONSE)
 }
 

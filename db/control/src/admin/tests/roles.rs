@@ -5,7 +5,7 @@ use crate::admin::access_tokens::{AccessToken, AccessTokenError, AccessTokenTena
 use crate::admin::code_follower::FollowedCode;
 use crate::admin::routes::ROUTES;
 use crate::golden::{assert_golden, golden_file};
-use sandstorm_catalog::{AgreedImage, DirectoryAgreement};
+use sandstorm_catalog::{AgreedImage, DirectoryAgreement, NewTable};
 
 /// Who asks, in the order of [`tokens`].
 const ASKERS: [&str; 7] =
@@ -186,7 +186,7 @@ fn tokens_of_viewers_survive_a_restart_and_a_damaged_file_gives_no_rights() {
     assert_eq!(shown(&again, &lasting), Some("lasting".to_owned()));
     std::thread::sleep(Duration::from_millis(1_100));
     assert_eq!(shown(&again, &ending), None, "it has ended by itself");
-    let tenant = AccessTokenTenant { name: "gone".into(), id: 9 };
+    let tenant = AccessTokenTenant { name: "gone".into(), id: 9, made: 0 };
     let of_gone = again.create(NewAccessToken { tenant: Some(tenant), ..new("x", None) }, |_| false);
     assert!(matches!(of_gone, Err(AccessTokenError::TenantGone(_))));
     let full = (0..).find_map(|number| again.create(new(&format!("n{number}"), None), |_| true).err()).unwrap();
@@ -261,18 +261,44 @@ fn viewers_of_a_tenant_that_another_server_has_deleted_see_nothing_of_its_succes
     let status = |token: &str| server.raw("GET", "/v1/caller", Some(token), b"").0;
     make("a", 7);
     make("b", 8);
-    let (of_a, of_b) = (viewer("a"), viewer("b"));
+    make("c", 9);
+    let (of_a, of_b, of_c) = (viewer("a"), viewer("b"), viewer("c"));
     let mut follow = FollowedCode::new(&server.control, &Arc::default());
     assert_eq!([&of_a, &of_b].map(|token| status(token)), [200; 2]);
-    // Both are seen at once.
+    // Both are seen at once, by the thread that follows. Its successor's token holds.
     delete("a");
     make("a", 7);
+    let of_successor = viewer("a");
     follow.look(false);
-    assert_eq!((status(&of_a), status(&of_b)), (401, 200));
+    assert_eq!([&of_a, &of_b, &of_successor].map(|token| status(token)), [401, 200, 200]);
+    // Both come with the same news.
+    there.delete_tenant("c").unwrap();
+    make("c", 9);
+    assert_eq!(status(&of_c), 401);
+    follow.look(false);
+    assert_eq!(status(&viewer("c")), 200);
+    here.create_table("c", NewTable { quota_bytes: Some(1 << 20), ..NewTable::named("t") }).unwrap();
+    there.catch_up().unwrap();
     // One that was deleted while this server was down.
     delete("b");
     let _started = FollowedCode::new(&server.control, &Arc::default());
     make("b", 8);
     assert_eq!(status(&of_b), 401);
-    assert!(server.control.access_tokens.listed(None).is_empty());
+    let of = |token: AccessToken| token.tenant.unwrap().name;
+    assert_eq!(server.control.access_tokens.listed(None).into_iter().map(of).collect::<Vec<_>>(), ["a", "c"]);
+}
+
+#[test]
+fn a_token_that_is_made_under_a_revoked_ones_name_is_another_one() {
+    let tokens = AccessTokens::in_memory();
+    let make = || {
+        let new = NewAccessToken { name: "v".into(), tenant: None, expires_s: None };
+        tokens.create(new, |_| true).unwrap().0.id()
+    };
+    let first = make();
+    assert!(tokens.has(&first));
+    tokens.revoke(&(None, "v".to_owned())).unwrap();
+    let second = make();
+    // A request that has waited since the first one was good is answered no more.
+    assert_eq!((tokens.has(&first), tokens.has(&second)), (false, true));
 }
