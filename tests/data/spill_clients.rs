@@ -7,11 +7,13 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::spill::{LARGE, fill, server, spill_table, stats, value};
-use crate::common::{Wire, data_plane_with, load, tenant_with};
+use crate::common::{Wire, client, data_plane_with, eventually, load, tenant, tenant_with};
 use sandstorm_catalog::QuotaChanges;
+use sandstorm_client::PutOptions;
 use sandstorm_instance::DataPlane;
-use sandstorm_net::rpc::{Operation, RpcStatus, ttl_prefix};
+use sandstorm_net::rpc::{KillCause, Operation, RpcStatus, ttl_prefix};
 use sandstorm_store::clock_ms;
+use sandstorm_store::limits::RECLAIM_PRESSURE_BYTES;
 
 /// A server with ports for Redis and memcached that act for the tenant, in its large table.
 pub(super) fn server_with_ports(quotas: QuotaChanges) -> (DataPlane, u32, tempfile::TempDir) {
@@ -412,6 +414,35 @@ fn thirty_cold_records_of_one_call_are_read_together() {
     let after = stats(&plane);
     assert_eq!((after.reads - before.reads, after.read_errors), (30, 0), "each is read once");
     assert!(hot_answers > 20 && slowest < Duration::from_secs(1), "{hot_answers} answers, the slowest {slowest:?}");
+}
+
+#[test]
+fn a_call_that_waits_for_its_quota_holds_up_no_memory_that_others_replace() {
+    // Its records take twenty seconds.
+    let quotas = QuotaChanges { cold_reads_per_s: Some(2), ..QuotaChanges::default() };
+    let (plane, id, _folder) = server(quotas);
+    let mut wire = Wire::new(&plane, 0, id);
+    fill_with_numbers(&mut wire, 8_000);
+    load(&plane, "a", "total", 1);
+    let keys: Vec<Vec<u8>> = (0..40_u32).map(|number| (number * 40).to_le_bytes().to_vec()).collect();
+    let args = total_args(&keys, b"large");
+    let (bob, _) = tenant(&plane, "bob", true);
+    let bob = client(&plane, bob);
+    let (answer, written) = std::thread::scope(|scope| {
+        let waits = scope.spawn(move || wire.one(Operation::invoke(b"total", &args)));
+        assert!(eventually(|| plane.epochs.stats().pins > 0 && stats(&plane).held_by_quota > 0), "it waits");
+        let (value, mut written) = (vec![7; 1 << 20], 0);
+        while !waits.is_finished() {
+            bob.put(1, b"key", &value, &PutOptions::default()).expect("bob is not refused");
+            written += value.len() as u64;
+        }
+        (waits.join().expect("no panic"), written)
+    });
+    let (text, seen) = (answer.text(), (answer.status, answer.number));
+    assert_eq!(seen, (RpcStatus::Killed, KillCause::ReclaimPressure as u64), "{text}");
+    assert!(text.contains("held up memory reclamation") && written > RECLAIM_PRESSURE_BYTES, "{written} {text}");
+    let left = || (plane.epochs.stats().limbo_bytes, plane.epochs.stats().pins);
+    assert!(eventually(|| left() == (0, 0)), "{:?}", left());
 }
 
 #[test]

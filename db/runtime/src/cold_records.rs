@@ -93,6 +93,16 @@ impl InvocationHandle {
         *sum_ns = sum_ns.saturating_add(waited_ns);
     }
 
+    /// Has its next poll end it if much memory waits to be freed then, and it is under way for too long: it waits for
+    /// its quota, and what it has read must not be freed meanwhile.
+    pub fn give_no_late_polls(&mut self) {
+        let body = self.body_mut();
+        body.late_polls = u32::MAX;
+        if let Some(callee) = body.calls.as_mut().and_then(|calls| calls.callee.as_mut()) {
+            callee.give_no_late_polls();
+        }
+    }
+
     /// Notes that one of these could not be read: calls that meet one in the next poll say so.
     pub fn set_cold_failed(&mut self) {
         let body = self.body_mut();

@@ -91,7 +91,7 @@ pub(super) struct InvocationState {
     pub(super) stage: InvocationStage,
     pub(super) code: u32,
     /// Polls since it became overdue.
-    late_polls: u32,
+    pub(super) late_polls: u32,
     /// Polls, and those of them that ended by a switch.
     pub(super) polls: u32,
     pub(super) switches: u32,

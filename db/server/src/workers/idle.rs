@@ -67,8 +67,13 @@ impl IdleController {
         if self.was_busy { now_us } else { self.idle_since_us }
     }
 
-    /// Sleeps in the kernel until a packet, a signal or a timer comes.
-    pub(super) fn sleep(&mut self, context: &mut WorkerContext, connections: Option<&WorkerConnections>) {
+    /// Sleeps in the kernel until a packet, a signal or a timer comes; for `longest_us` at most.
+    pub(super) fn sleep(
+        &mut self,
+        context: &mut WorkerContext,
+        connections: Option<&WorkerConnections>,
+        longest_us: Option<u64>,
+    ) {
         self.has_slept = true;
         let shared = Arc::clone(&context.shared);
         let bit = 1 << context.index;
@@ -81,7 +86,7 @@ impl IdleController {
             || shared.arrivals[context.index].load(SeqCst) != self.seen_arrivals;
         if !has_work && !shared.stop.load(SeqCst) && shared.directory.generation() == context.snapshot.generation() {
             let all_idle = idle.count_ones() as usize == shared.ports.len();
-            wait_for_packets(context, connections, all_idle);
+            wait_for_packets(context, connections, (all_idle, longest_us));
         }
         shared.idle.fetch_and(!bit, SeqCst);
     }
@@ -89,7 +94,11 @@ impl IdleController {
 
 /// Waits until a packet, a signal or a timer comes. It does not wait if the port's driver wants another turn before, or
 /// a neighbour has left messages there.
-fn wait_for_packets(context: &mut WorkerContext, connections: Option<&WorkerConnections>, all_idle: bool) {
+fn wait_for_packets(
+    context: &mut WorkerContext,
+    connections: Option<&WorkerConnections>,
+    (all_idle, longest_us): (bool, Option<u64>),
+) {
     let (shared, now_us) = (Arc::clone(&context.shared), context.clock.now_us);
     let port = &shared.ports[context.index];
     let (port_timer_us, is_outbox_full) = {
@@ -106,7 +115,7 @@ fn wait_for_packets(context: &mut WorkerContext, connections: Option<&WorkerConn
     let until = |at_us: u64| at_us.saturating_sub(now_us).max(1);
     let steal_us = (!all_idle && shared.steal).then_some(STEAL_POLL_MS * 1000);
     let connections_us = connections.and_then(WorkerConnections::timer_us).map(until);
-    let timeout_us = [port_timer_us.map(until), steal_us, connections_us].into_iter().flatten().min();
+    let timeout_us = [port_timer_us.map(until), steal_us, connections_us, longest_us].into_iter().flatten().min();
     let selector = connections.map(|connections| connections.selector().as_fd());
     context.counters.sleeps.add(1);
     context.participant.offline();

@@ -14,6 +14,7 @@ use sandstorm_metrics::cause_index;
 use sandstorm_net::call_key::call_key;
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::rpc::{Operation, RpcStatus};
+use sandstorm_runtime::limits::RECLAIM_PRESSURE_LIFE_US;
 use sandstorm_runtime::{BeginError, Engine, PollOutcome};
 use sandstorm_store::spill::{ColdMiss, ColdTicket};
 
@@ -55,10 +56,15 @@ pub(super) struct ColdTask {
 }
 
 impl ColdTask {
-    /// Whether it is to be polled again: its records are there, or its tenant is deleted, which ends it at the poll.
-    fn is_over(&self) -> bool {
+    /// Whether it is to be polled again: its records are there, its tenant is deleted, or it has held the memory up for
+    /// long that others have replaced; these end it at the poll.
+    fn is_over(&self, is_crowded: bool, now_ns: u64) -> bool {
         let is_deleted = || self.task.invocation.view().is_some_and(|view| view.tenant.usage.is_deleted());
-        self.ticket.is_done() || is_deleted()
+        self.ticket.is_done() || is_deleted() || self.holds_memory_up(is_crowded, now_ns)
+    }
+
+    fn holds_memory_up(&self, is_crowded: bool, now_ns: u64) -> bool {
+        is_crowded && now_ns.saturating_sub(self.since_ns) >= RECLAIM_PRESSURE_LIFE_US * 1_000
     }
 }
 
@@ -176,7 +182,7 @@ impl InvocationScheduler {
                 self.enqueue(context, task);
             }
         }
-        self.take_back_cold(context.clock.now_ns);
+        self.take_back_cold(context);
         if context.participant.shown().has_lock_waits() {
             // They were those of requests before, which are not told of it.
             context.participant.shown().take_lock_waits();
@@ -231,23 +237,27 @@ impl InvocationScheduler {
         }
     }
 
-    /// Whether an invocation need not wait for cold records any more.
-    pub(super) fn has_warm(&self) -> bool {
-        self.cold.iter().any(ColdTask::is_over)
+    /// Microseconds for which a worker may sleep: what waits for cold records is looked after meanwhile.
+    pub(super) fn longest_sleep_us(&self) -> Option<u64> {
+        (!self.cold.is_empty()).then_some(RECLAIM_PRESSURE_LIFE_US)
     }
 
-    /// Puts those into the run queue that need not wait for cold records any more.
-    fn take_back_cold(&mut self, now_ns: u64) {
-        if !self.has_warm() {
+    /// Puts those into the run queue that need not wait for cold records any more, or must not.
+    fn take_back_cold(&mut self, context: &WorkerContext) {
+        let (is_crowded, now_ns) = (context.participant.epochs().is_crowded(), context.clock.now_ns);
+        if !self.cold.iter().any(|waiting| waiting.is_over(is_crowded, now_ns)) {
             return;
         }
-        for ColdTask { ticket, task, since_ns } in std::mem::take(&mut self.cold) {
-            let waiting = ColdTask { ticket, task, since_ns };
-            if !waiting.is_over() {
+        for waiting in std::mem::take(&mut self.cold) {
+            if !waiting.is_over(is_crowded, now_ns) {
                 self.cold.push(waiting);
                 continue;
             }
+            let holds_memory_up = waiting.holds_memory_up(is_crowded, now_ns);
             let ColdTask { ticket, mut task, since_ns } = waiting;
+            if holds_memory_up && !ticket.is_done() {
+                task.invocation.give_no_late_polls();
+            }
             task.invocation.note_cold_wait(now_ns.saturating_sub(since_ns), ticket.has_backing());
             if ticket.error().is_some() {
                 task.invocation.set_cold_failed();

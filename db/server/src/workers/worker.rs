@@ -26,7 +26,8 @@ impl Worker {
             if done > 0 {
                 self.idle.found_work(now_us);
             } else if !self.executor.context.shared.poll && self.idle.should_sleep(&self.executor.context) {
-                self.idle.sleep(&mut self.executor.context, self.connections.as_deref());
+                let longest_us = self.executor.invocations.longest_sleep_us();
+                self.idle.sleep(&mut self.executor.context, self.connections.as_deref(), longest_us);
             } else {
                 std::hint::spin_loop();
             }
