@@ -34,6 +34,7 @@ use crate::replica_messages::ReplicaHead;
 use crate::slot_mover::MoverLoop;
 use crate::succession::SuccessorThread;
 
+mod full_disks;
 mod unsettled;
 
 const SERVERS: usize = 3;

@@ -14,6 +14,7 @@ use sandstorm_log::{ChangeLog, LogShipper, ReplicaBatch, ReplicaError, ReplicaSt
 
 use crate::copies_view::{CopiesStatus, CopyStatus, GenerationStatus};
 use crate::copy_coordinator::{CopyCoordinator, CopyName, CopyPosition, KnownPeers};
+use crate::given_up_copies::GivenUpCopies;
 use crate::limits::{
     COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_FULL, FILL_REFUSED, FILL_SILENCE, FULL_AGAIN, HEARTBEAT,
     KEEPER_INTERVAL, LEASE_ON_ARRIVAL, LOG_INTERVAL, REPLACE_AFTER, REPLACE_TAKEN_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
@@ -53,6 +54,11 @@ impl CopyLink {
         let is_full = self.is_full && self.begun.elapsed() >= FILL_FULL;
         self.is_over || is_full || is_refused || self.is_silent(FILL_SILENCE)
     }
+
+    /// What its server has said, if a new copy was made there and there was no room for all of it.
+    fn overfull(&self) -> Option<String> {
+        self.trouble.clone().filter(|_| self.is_full && self.confirmed.is_some())
+    }
 }
 
 type CopyLinks = BTreeMap<CopyName, CopyLink>;
@@ -70,8 +76,8 @@ pub(crate) struct CopyReplication {
     /// Copies that are wanted.
     wanted: usize,
     links: Mutex<CopyLinks>,
-    /// Servers on which a new copy was given up, the last one last: others are asked before them.
-    given_up: Mutex<Vec<String>>,
+    /// Servers on which a new copy was given up.
+    given_up: Mutex<GivenUpCopies>,
     is_stalled: AtomicBool,
     /// Wakes the links when there is more to send.
     progress: Mutex<()>,
@@ -228,16 +234,13 @@ fn choose(keeping: &Arc<CopyReplication>, log: &Arc<ChangeLog>) {
     }
     let is_new = |name: &CopyName| !needed.contains(name);
     let gone = |name: &CopyName| !peers.servers.contains_key(&name.0);
-    let given_up: Vec<CopyName> = (links.iter())
-        .filter(|(name, link)| is_new(name) && (link.is_given_up() || gone(name)))
-        .map(|(name, _)| name.clone())
-        .collect();
-    stop_links(links, |name| given_up.contains(name));
     let earlier = &mut *keeping.given_up.lock();
-    for (server, _) in given_up {
-        earlier.retain(|one| *one != server);
-        earlier.push(server);
+    let mut given_up = Vec::new();
+    for (name, link) in links.iter().filter(|(name, link)| is_new(name) && (link.is_given_up() || gone(name))) {
+        earlier.note(&name.0, link.overfull(), Instant::now());
+        given_up.push(name.clone());
     }
+    stop_links(links, |name| given_up.contains(name));
     let patience = |name: &CopyName| match peers.map.is_out_of_its_place(&name.0) {
         true => REPLACE_TAKEN_AFTER,
         false => REPLACE_AFTER,
@@ -259,7 +262,7 @@ fn choose(keeping: &Arc<CopyReplication>, log: &Arc<ChangeLog>) {
     }
     if well.len() >= keeping.wanted {
         stop_links(links, is_new);
-        earlier.retain(|one| !well.iter().any(|(server, _)| server == one));
+        well.iter().for_each(|(server, _)| earlier.forget(server));
     }
     let filling = links.keys().filter(|name| is_new(name)).count();
     if well.len() + filling < keeping.wanted
@@ -273,7 +276,8 @@ fn choose(keeping: &Arc<CopyReplication>, log: &Arc<ChangeLog>) {
 
 /// The next server behind this one, in the order of their ids, that lives and has no copy. One that has not taken a
 /// copy comes behind the others: it may refuse it for as long as its disk is full, or its leases are others.
-fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks, given_up: &[String]) -> Option<String> {
+fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks, given_up: &GivenUpCopies) -> Option<String> {
+    let now = Instant::now();
     let free = |may_have_lost: bool| {
         let has_copy = |id: &String, link: &CopyLink, server: &String| {
             server == id && !(may_have_lost && link.is_over) && !link.is_silent(FILL_SILENCE)
@@ -282,12 +286,12 @@ fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks, given_up: &[Strin
             peers.live.contains(*id)
                 && !peers.map.draining.contains_key(*id)
                 && *id != own
+                && given_up.may_be_asked(id, now)
                 && !links.iter().any(|((server, _), link)| has_copy(id, link, server))
         };
         let (after, before): (Vec<&String>, Vec<&String>) =
             peers.servers.keys().filter(is_free).partition(|id| id.as_str() > own);
-        let turn = |id: &&String| given_up.iter().position(|one| one == *id).map_or(0, |at| at + 1);
-        after.into_iter().chain(before).min_by_key(turn).cloned()
+        after.into_iter().chain(before).min_by_key(|id| given_up.turn(id)).cloned()
     };
     // One whose copy cannot be gone on with comes last.
     free(false).or_else(|| free(true))
@@ -306,6 +310,27 @@ fn start_link(keeping: &Arc<CopyReplication>, name: CopyName, is_new: bool) -> C
 
 /// The thread of a copy.
 fn run_link(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) {
+    run_until_stopped(keeping, name, stop);
+    if stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
+        remove_given_up(keeping, name);
+    }
+}
+
+/// Has the server remove a copy that no generation has had: what was copied takes its room. Links that have ended are
+/// never begun again. If there is no answer, the server removes it once nobody has asked for it for long.
+fn remove_given_up(keeping: &CopyReplication, name: &CopyName) {
+    if keeping.copies.needed().contains(name) {
+        return;
+    }
+    let peers = keeping.copies.peers();
+    let server = peers.servers.get(&name.0);
+    let link = server.map(|server| ReplicaLink::new(keeping.copies.own_id(), name, server, peers.peer_key));
+    if let Some(Ok(link)) = link {
+        let _later = link.remove(keeping.epoch());
+    }
+}
+
+fn run_until_stopped(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
         let ended = ship(keeping, name, stop);
         let mut links = keeping.links.lock();
@@ -505,7 +530,12 @@ fn show(keeping: &CopyReplication, log: Option<&Arc<ChangeLog>>) {
         silent_ms: link.confirmed.map(|at| at.elapsed().as_millis() as u64),
         trouble: link.trouble.clone(),
     };
-    let copies = keeping.links.lock().iter().map(shown).collect();
+    let mut copies: Vec<CopyStatus> = keeping.links.lock().iter().map(shown).collect();
+    for (server, why) in keeping.given_up.lock().paused(Instant::now()) {
+        if !copies.iter().any(|copy| copy.server == server) {
+            copies.push(CopyStatus { server, trouble: Some(why), ..CopyStatus::default() });
+        }
+    }
     let generations = keeping.copies.generations().into_iter().map(|(owner, one)| GenerationStatus {
         owner,
         number: one.number,
@@ -547,8 +577,9 @@ mod tests {
         let servers = ids.iter().map(|id| (id.clone(), ServerState::example())).collect();
         let peers = KnownPeers { servers, live: ids.into_iter().collect(), ..KnownPeers::default() };
         let next = |given_up: &[&str]| {
-            let given_up: Vec<String> = given_up.iter().map(|id| (*id).to_owned()).collect();
-            candidate("b", &peers, &CopyLinks::new(), &given_up).expect("three others live")
+            let mut known = GivenUpCopies::default();
+            given_up.iter().for_each(|id| known.note(id, None, Instant::now()));
+            candidate("b", &peers, &CopyLinks::new(), &known).expect("three others live")
         };
         assert_eq!([next(&[]), next(&["c"]), next(&["c", "d"])], ["c", "d", "a"]);
         assert_eq!([next(&["c", "d", "a"]), next(&["d", "a", "c"])], ["c", "d"]);

@@ -127,6 +127,9 @@ pub struct CopyStore {
     /// What is free on the disk, in tests; `u64::MAX`: what is.
     #[cfg(test)]
     assumed_free: std::sync::atomic::AtomicU64,
+    /// By how much each look at that lowers it.
+    #[cfg(test)]
+    assumed_use: std::sync::atomic::AtomicU64,
 }
 
 impl std::fmt::Debug for CopyStore {
@@ -192,6 +195,8 @@ impl CopyStore {
             #[cfg(test)]
             // A test is not decided by how full the machine's disk is.
             assumed_free: std::sync::atomic::AtomicU64::new(1 << 40),
+            #[cfg(test)]
+            assumed_use: std::sync::atomic::AtomicU64::new(0),
         }
     }
 
@@ -210,6 +215,8 @@ impl CopyStore {
         {
             let assumed = self.assumed_free.load(std::sync::atomic::Ordering::Relaxed);
             if assumed != u64::MAX {
+                let used = self.assumed_use.load(std::sync::atomic::Ordering::Relaxed);
+                self.assumed_free.store(assumed.saturating_sub(used), std::sync::atomic::Ordering::Relaxed);
                 return Some(assumed);
             }
         }
@@ -387,7 +394,14 @@ impl CopyStore {
             if !open.contains_key(&name) && !self.path_of(&name).is_dir() {
                 room?;
             }
-            self.copy(&mut open, &name, access)?
+            let copy = self.copy(&mut open, &name, access)?;
+            if head.ask == ReplicaAsk::Remove {
+                // One that is sealed, or that an earlier epoch asks about, stays.
+                copy.try_lock_for(COPY_LOCK_WAIT).ok_or_else(busy)?.replica.state(head.epoch)?;
+                self.remove(&mut open, &name);
+                return Ok(None);
+            }
+            copy
         };
         let copy = &mut *copy.try_lock_for(COPY_LOCK_WAIT).ok_or_else(busy)?;
         self.check_damage(&name)?;
@@ -408,6 +422,7 @@ impl CopyStore {
             ReplicaAsk::Trim { checkpoint, segment } => {
                 copy.replica.trim(head.epoch, *checkpoint, *segment).map(|()| None)
             }
+            ReplicaAsk::Remove => Ok(None),
         }?;
         copy.leased_until = copy.leased_until.max(boot_time() + LEASE);
         Ok(done)
@@ -493,13 +508,17 @@ impl CopyStore {
             if read_at.saturating_duration_since(used) < COPY_IDLE {
                 continue;
             }
-            open.remove(&name);
-            self.heard.lock().remove(&name);
-            self.damage.lock().copies.remove(&name);
-            match self.remove_folder(&name) {
-                Ok(()) => tracing::info!(owner = %name.0, "a copy that is needed no more was removed"),
-                Err(error) => tracing::warn!(owner = %name.0, "a copy that is needed no more stays: {error}"),
-            }
+            self.remove(&mut open, &name);
+        }
+    }
+
+    fn remove(&self, open: &mut KnownCopies, name: &CopyName) {
+        open.remove(name);
+        self.heard.lock().remove(name);
+        self.damage.lock().copies.remove(name);
+        match self.remove_folder(name) {
+            Ok(()) => tracing::info!(owner = %name.0, "a copy that is needed no more was removed"),
+            Err(error) => tracing::warn!(owner = %name.0, "a copy that is needed no more stays: {error}"),
         }
     }
 }
@@ -519,6 +538,12 @@ impl CopyStore {
 
     /// Sets what is free on the disk.
     pub(crate) fn assume_free(&self, bytes: u64) {
+        self.assume_use(bytes, 0);
+    }
+
+    /// Sets what is free on the disk, and how much less there is after each look at it.
+    pub(crate) fn assume_use(&self, bytes: u64, each: u64) {
+        self.assumed_use.store(each, std::sync::atomic::Ordering::Relaxed);
         self.assumed_free.store(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 

@@ -40,6 +40,7 @@ mod forward_link;
 mod forward_queue;
 mod forwarder;
 mod generations;
+mod given_up_copies;
 mod kept_changes;
 mod last_changes;
 mod life_link;

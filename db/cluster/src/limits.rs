@@ -175,6 +175,11 @@ pub const COPY_FREE_BYTES: u64 = 128 << 20;
 pub const FILL_FULL: Duration = Duration::from_millis(500);
 /// Time after which a server is sent again what it had no room for: a batch is large, and room comes slowly.
 pub const FULL_AGAIN: Duration = Duration::from_secs(1);
+/// Time for which a server is left alone whose disk had no room for all of a new copy; each further time it is twice as
+/// long. A try writes all that there is room for, some GiB perhaps.
+pub const OVERFULL_PAUSE: Duration = Duration::from_secs(10);
+/// The longest of these pauses: after as long its disk is looked at again, whoever has made room.
+pub const OVERFULL_PAUSE_MOST: Duration = Duration::from_secs(600);
 /// Copies on other servers that a log may have, at most.
 pub const COPIES_MOST: usize = 4;
 /// The parts of servers' workers' time, and of their memory, below which a mean counts as so much: servers that have

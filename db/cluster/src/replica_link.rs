@@ -69,6 +69,11 @@ impl ReplicaLink {
     pub(crate) fn trim(&self, epoch: u64, (checkpoint, segment): (u64, u64)) -> Result<(), ReplicaError> {
         self.ask(epoch, ReplicaAsk::Trim { checkpoint, segment }, b"").map(drop)
     }
+
+    /// Has a copy removed that no generation has had, nor will.
+    pub(crate) fn remove(&self, epoch: u64) -> Result<(), ReplicaError> {
+        self.ask(epoch, ReplicaAsk::Remove, b"").map(drop)
+    }
 }
 
 #[cfg(test)]

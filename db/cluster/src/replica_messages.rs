@@ -17,6 +17,8 @@ pub(crate) enum ReplicaAsk {
     Append,
     /// To remove what is before a checkpoint and a segment.
     Trim { checkpoint: u64, segment: u64 },
+    /// To remove a copy that no generation has had, nor will. Earlier versions do not understand it.
+    Remove,
 }
 
 impl ReplicaAsk {
@@ -26,7 +28,7 @@ impl ReplicaAsk {
             // What it has is compared by the owner, and then it is sent more.
             ReplicaAsk::State { .. } => Some(false),
             ReplicaAsk::Append => Some(true),
-            ReplicaAsk::Trim { .. } => None,
+            ReplicaAsk::Trim { .. } | ReplicaAsk::Remove => None,
         }
     }
 }

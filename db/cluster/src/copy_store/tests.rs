@@ -46,6 +46,24 @@ fn a_copy_that_is_missed_is_not_made_again() {
     let _left = std::fs::remove_dir_all(folder);
 }
 
+/// A copy that was given up before it was one of a generation gives its room back at once.
+#[test]
+fn an_owner_has_a_copy_removed_unless_it_is_sealed_or_another_epoch_has_it() {
+    let (folder, copy_store, head) = copy_store("given-up");
+    let remove = |epoch: u64| ReplicaHead { ask: ReplicaAsk::Remove, epoch, ..head.clone() };
+    assert_eq!(copy_store.ask(&remove(1), b""), Err(ReplicaError::Missing), "none is made for it");
+    let newer = ReplicaHead { epoch: 2, ..head.clone() };
+    assert!(copy_store.ask(&newer, b"").is_ok());
+    assert!(matches!(copy_store.ask(&remove(1), b""), Err(ReplicaError::OldEpoch(_))));
+    assert_eq!(copy_store.names().len(), 1);
+    assert_eq!((copy_store.ask(&remove(2), b""), copy_store.names()), (Ok(None), vec![]));
+    assert!(copy_store.ask(&newer, b"").is_ok());
+    copy_store.seal(&(head.owner.clone(), head.copy)).unwrap();
+    assert_eq!(copy_store.ask(&remove(2), b""), Err(ReplicaError::Sealed));
+    assert_eq!(copy_store.names().len(), 1);
+    let _left = std::fs::remove_dir_all(folder);
+}
+
 #[test]
 fn a_disk_that_is_nearly_full_has_no_new_copy_and_takes_no_more_of_one_that_is_there() {
     let (folder, copy_store, head) = copy_store("full");
