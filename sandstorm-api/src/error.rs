@@ -178,6 +178,18 @@ impl Error {
         Error { text: format!("{} (entry {} of {of})", self.text, index + 1).into(), ..self }
     }
 
+    /// The same error, where it is about a record on the disk that a page has met behind so many others.
+    pub(crate) fn behind_records(self, before: usize) -> Error {
+        let place = match (self.kind, before) {
+            (ErrorKind::NotRead | ErrorKind::OutOfMemory, 0) => String::from("the first record of the page"),
+            (ErrorKind::NotRead | ErrorKind::OutOfMemory, _) => {
+                format!("record {} of the page: one of {before} records ends before it", before + 1)
+            }
+            _ => return self,
+        };
+        Error { text: format!("{} ({place})", self.text).into(), ..self }
+    }
+
     /// The error of a host call's status; `STATUS_OK` must not come here.
     pub(crate) fn from_status(status: u32) -> Error {
         let (kind, text) = match status {

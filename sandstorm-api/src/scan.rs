@@ -98,7 +98,8 @@ impl<'a> Db<'a> {
     ///
     /// # Errors
     /// `UnknownTable`; `Invalid` for a limit of 0, and for a table in front of a backing; `NotRead` where the disk does
-    /// not read the page's next record.
+    /// not read the page's next record, and `OutOfMemory` where there is no memory for it: the text says how many
+    /// records come before it.
     pub fn scan_page(&self, table: TableId, cursor: Cursor, limit: usize) -> PageScan<'a> {
         let at = RawCursor { finished: CURSOR_WAITS, ..cursor.0 };
         PageScan { host: self.host, table: table.0, at, limit, records: Vec::new() }
@@ -131,7 +132,8 @@ impl<'a> Future for PageScan<'a> {
             let Poll::Ready(filled) = this.host.scan(this.table, &mut this.at, &mut batch[..want]) else {
                 return Poll::Pending;
             };
-            this.records.extend(batch[..filled?].iter().map(|raw| this.host.record(*raw)));
+            let filled = filled.map_err(|error| error.behind_records(this.records.len()))?;
+            this.records.extend(batch[..filled].iter().map(|raw| this.host.record(*raw)));
             if this.records.len() >= this.limit || this.at.finished == CURSOR_FINISHED {
                 let records = core::mem::take(&mut this.records);
                 return Poll::Ready(Ok(ScanPage { records, next: Cursor::unless_finished(this.at) }));

@@ -186,7 +186,7 @@ fn a_call_that_meets_a_damaged_block_is_told_so() {
     damage(folder.path());
     let (keys, error) = pages(&mut wire);
     let error = error.expect("some cannot be read");
-    assert!(error.contains("cannot be read") && keys.len() < 6_000, "{error}");
+    assert!(error.contains("cannot be read") && error.contains("of the page") && keys.len() < 6_000, "{error}");
     let answer = wire.one(Operation::get(LARGE, &5_999_u32.to_le_bytes()));
     assert_eq!((answer.status, answer.value), (RpcStatus::Ok, value(5_999)));
 }

@@ -2,7 +2,7 @@
 //! again once they are in memory.
 
 use sandstorm_api::abi;
-use sandstorm_store::spill::ColdMiss;
+use sandstorm_store::spill::{ColdMiss, SpillReadError};
 use sandstorm_store::{EpochGuard, Participant, RecordRef, RecordTable};
 
 use super::invocation::{InvocationHandle, InvocationState};
@@ -46,7 +46,12 @@ impl InvocationState {
     #[cold]
     pub(super) fn cold_status(&self) -> u32 {
         self.note_look();
-        if self.shown.has_cold_failed() { abi::STATUS_NOT_READ } else { abi::STATUS_COLD }
+        match self.shown.cold_failure() {
+            None => abi::STATUS_COLD,
+            // It may be read later.
+            Some(SpillReadError::NoMemory) => abi::STATUS_OUT_OF_MEMORY,
+            Some(_) => abi::STATUS_NOT_READ,
+        }
     }
 
     /// Notes where the code is that is about to wait, if somebody looks.
@@ -103,12 +108,12 @@ impl InvocationHandle {
         }
     }
 
-    /// Notes that one of these could not be read: calls that meet one in the next poll say so.
-    pub fn set_cold_failed(&mut self) {
+    /// Notes why one of these could not be read: calls that meet one in the next poll say so.
+    pub fn set_cold_failed(&mut self, why: SpillReadError) {
         let body = self.body_mut();
-        body.shown.set_cold_failed();
+        body.shown.set_cold_failed(why);
         if let Some(callee) = body.calls.as_mut().and_then(|calls| calls.callee.as_mut()) {
-            callee.set_cold_failed();
+            callee.set_cold_failed(why);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use crate::backed::waits::later_of;
 use crate::limits::COLD_MISSES_PER_OPERATION;
 use crate::lock_waits::LockWaits;
-use crate::spill::ColdMiss;
+use crate::spill::{ColdMiss, SpillReadError};
 
 /// The highest position of the log among the changes that its owner has made or read, in tables whose changes are
 /// awaited. 0: none.
@@ -16,8 +16,8 @@ pub struct ShownPosition {
     held: Cell<u32>,
     /// Whether `cold` has any.
     has_cold: Cell<bool>,
-    /// Whether a cold record that the owner waited for could not be read.
-    cold_failed: Cell<bool>,
+    /// Why a cold record that the owner waited for could not be read.
+    cold_failed: Cell<Option<SpillReadError>>,
     /// Cold records that the owner has met since it last asked. It has neither seen nor changed them.
     cold: RefCell<Vec<ColdMiss>>,
     /// Whether `lock_waits` has any.
@@ -113,19 +113,19 @@ impl ShownPosition {
         self.lock_waits.get()
     }
 
-    /// Notes that a cold record that the owner waited for could not be read.
-    pub fn set_cold_failed(&self) {
-        self.cold_failed.set(true);
+    /// Notes why a cold record that the owner waited for could not be read.
+    pub fn set_cold_failed(&self, why: SpillReadError) {
+        self.cold_failed.set(Some(why));
     }
 
-    /// Returns whether that is noted.
-    pub fn has_cold_failed(&self) -> bool {
+    /// Returns what is noted of that.
+    pub fn cold_failure(&self) -> Option<SpillReadError> {
         self.cold_failed.get()
     }
 
-    /// Returns whether that is noted, and forgets it.
+    /// Returns whether anything is noted of that, and forgets it.
     #[inline]
     pub fn take_cold_failed(&self) -> bool {
-        self.cold_failed.take()
+        self.cold_failed.take().is_some()
     }
 }

@@ -10,6 +10,7 @@ use super::*;
 use crate::limits::RECLAIM_PRESSURE_LIFE_US;
 use crate::{clock, host_call};
 use sandstorm_store::limits::RECLAIM_PRESSURE_BYTES;
+use sandstorm_store::spill::SpillReadError;
 
 /// Computes until the calling thread has used so much more CPU time.
 fn compute_us(us: u64) {
@@ -106,6 +107,22 @@ fn what_is_under_way_for_long_is_ended_when_much_memory_waits_for_it() {
     }
     let left = (world.shared.epochs.stats().limbo_bytes, world.table().table.stats().garbage_bytes);
     assert_eq!((left, world.shared.epochs.is_crowded()), ((0, 0), false));
+}
+
+#[test]
+fn a_record_that_no_memory_was_left_for_is_not_one_that_cannot_be_read() {
+    let mut world = World::new();
+    let mut invocation = world.begin(&native(yields), b"", long());
+    assert_eq!(invocation.body().cold_status(), abi::STATUS_COLD);
+    for (why, status) in [
+        (SpillReadError::NoMemory, abi::STATUS_OUT_OF_MEMORY),
+        (SpillReadError::Checksum, abi::STATUS_NOT_READ),
+        (SpillReadError::BackingDown, abi::STATUS_NOT_READ),
+    ] {
+        invocation.set_cold_failed(why);
+        assert_eq!(invocation.body().cold_status(), status, "{why}");
+    }
+    world.engine.finish(&world.participant, invocation);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::rpc::{Operation, RpcStatus};
 use sandstorm_runtime::limits::RECLAIM_PRESSURE_LIFE_US;
 use sandstorm_runtime::{BeginError, Engine, PollOutcome};
-use sandstorm_store::spill::{ColdMiss, ColdTicket};
+use sandstorm_store::spill::{ColdMiss, ColdTicket, SpillReadError};
 
 use super::call_latency::measure_finished;
 use super::context::{WorkerContext, count};
@@ -231,7 +231,7 @@ impl InvocationScheduler {
     pub(super) fn stop_calls(&mut self) {
         self.engine.stop_calls();
         for ColdTask { mut task, .. } in std::mem::take(&mut self.cold) {
-            task.invocation.set_cold_failed();
+            task.invocation.set_cold_failed(SpillReadError::Device);
             let (tenant, weight) = task.tenant_and_weight();
             self.queue.push(tenant, weight, UNKNOWN_PEER, task);
         }
@@ -259,8 +259,8 @@ impl InvocationScheduler {
                 task.invocation.give_no_late_polls();
             }
             task.invocation.note_cold_wait(now_ns.saturating_sub(since_ns), ticket.has_backing());
-            if ticket.error().is_some() {
-                task.invocation.set_cold_failed();
+            if let Some(why) = ticket.error() {
+                task.invocation.set_cold_failed(why);
             }
             let (tenant, weight) = task.tenant_and_weight();
             self.queue.push(tenant, weight, UNKNOWN_PEER, task);
@@ -273,8 +273,8 @@ impl InvocationScheduler {
         let (shared, worker) = (Arc::clone(&context.shared), context.index);
         let (reader, _) = task.tenant_and_weight();
         let ticket = ColdMiss::fetch(misses, reader, move || shared.note_arrival(worker));
-        if ticket.error().is_some() {
-            task.invocation.set_cold_failed();
+        if let Some(why) = ticket.error() {
+            task.invocation.set_cold_failed(why);
         }
         // Its poll is no part of the wait.
         self.cold.push(ColdTask { ticket, task, since_ns: context.clock.read_ns() });

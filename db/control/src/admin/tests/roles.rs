@@ -217,7 +217,7 @@ fn golden_files_of_viewers_tokens_are_read_and_the_newest_is_what_is_written() {
         tokens.listed(None).into_iter().map(about).collect::<Vec<_>>()
     };
     // Its two tokens are those of the journal's golden file.
-    let tenant = AccessTokenTenant { name: "shop".into(), id: 7 };
+    let tenant = AccessTokenTenant { name: "shop".into(), id: 7, made: 0 };
     let (made_ms, ends_ms) = (1_700_000_000_000, 4_102_444_800_000);
     let expected =
         [("night".to_owned(), None, made_ms, None), ("audit".to_owned(), Some(tenant), made_ms + 1, Some(ends_ms))];
