@@ -31,7 +31,7 @@ use sandstorm_store::{EpochGuard, RecordTable};
 /// The state of one connection.
 pub struct RedisSession {
     parser: RespParser,
-    state: RedisSessionState,
+    pub(super) state: RedisSessionState,
     /// A running command in pieces. Its bytes are the first of the input.
     suspended: Option<Box<SuspendedCommand>>,
     /// What the first command was about since the last answers were counted.
@@ -177,7 +177,8 @@ impl RedisSession {
             }
             self.parser.recycle(command);
             match self.cold.settle(context.participant) {
-                ColdOutcome::Answered => {}
+                // A SCAN that has waited may be refused without a look at its table: for another token, say.
+                ColdOutcome::Answered => self.state.scan_wait = None,
                 ColdOutcome::Waits => {
                     out.truncate(start);
                     self.state.replies = replies;

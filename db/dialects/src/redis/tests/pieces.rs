@@ -5,6 +5,7 @@ use rand::{Rng, SeedableRng};
 
 use super::hostile::turn;
 use super::*;
+use crate::redis::session_state::ScanWait;
 use sandstorm_catalog::GrantAccess;
 
 /// A server in which sessions yield after each step, or never.
@@ -200,4 +201,17 @@ fn a_long_command_is_read_in_pieces_and_its_tenant_pays_for_each() {
     }
     assert!(pieces > 1_000_000 / (PIECE_WORK + 64), "{pieces} pieces");
     assert!((1_000_000..1_200_000).contains(&send_counted), "{send_counted} requests for a million keys");
+}
+
+/// A SCAN that waits for the disk is answered without a look at its table where its tenant's token has changed.
+#[test]
+fn a_scan_that_waited_and_is_refused_leaves_nothing_to_the_next_command() {
+    let mut world = World::new();
+    let mut client = world.client(None);
+    assert_eq!(world.typed(&mut client, &format!("AUTH {TOKEN}")), "+OK\r\n");
+    client.session.state.scan_wait = Some(ScanWait { behind: 7, is_alone: false });
+    world.directory.rotate_token("shop").expect("a token");
+    let refused = world.typed(&mut client, "SCAN 0");
+    assert!(refused.starts_with("-NOAUTH"), "{refused}");
+    assert!(client.session.state.scan_wait.is_none(), "an error of another command would be taken for its own");
 }
