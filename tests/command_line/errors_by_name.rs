@@ -73,6 +73,7 @@ const APART: [(&str, &str); 3] = [
 
 /// Names that the page lists and that are not provoked here, each with the reason.
 const NOT_PROVOKED: &[(&str, &str)] = &[
+    ("callee_killed", "a kind: it takes an extension that calls another one; the control port's tests have it"),
     ("wrong_server", "it takes a cluster; operations::cluster_clients has it in each client"),
     ("unknown_tenant", "only the operator calls for a tenant that is not there: its own token is gone with it"),
     (

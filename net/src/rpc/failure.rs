@@ -21,6 +21,7 @@ pub fn failure_name(code: u64) -> Option<&'static str> {
         8 => "invalid",
         9 => "read_only",
         10 => "contended",
+        13 => "callee_killed",
         14 => "not_read",
         17 => "not_backed",
         100 => "other",

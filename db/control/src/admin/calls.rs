@@ -405,6 +405,7 @@ mod tests {
             (1, 404, "not_found"),
             (8, 400, "invalid"),
             (10, 422, "contended"),
+            (13, 422, "callee_killed"),
             (17, 422, "not_backed"),
             (77, 422, "other"),
         ] {

@@ -70,8 +70,8 @@ fn meet_again(context: &WorkerContext, waiting: ColdTask) -> Result<ColdTask, In
     let (shared, worker) = (Arc::clone(&context.shared), context.index);
     let (reader, _) = task.tenant_and_weight();
     let ticket = ColdMiss::fetch(misses, reader, move || shared.note_arrival(worker));
-    if ticket.error().is_some() {
-        task.invocation.set_cold_failed();
+    if let Some(why) = ticket.error() {
+        task.invocation.set_cold_failed(why);
     }
     Ok(ColdTask { ticket, task, since_ns })
 }

@@ -17,7 +17,7 @@ use sandstorm_accounts::TenantUsage;
 use sandstorm_metrics::SingleWriterCounter;
 
 /// Whether one more datagram of a flow with `waiting` ones may wait in its device buffer; else it is copied. Those of
-/// unauthenticated senders never may; a tenant may use half as many buffers as are free.
+/// unauthenticated senders never may; a tenant may use twice as many buffers as are free.
 pub(super) fn may_wait_in_place(rx_budget: Option<&RxBufferBudget>, flow: FlowKey, waiting: usize) -> bool {
     let Some(rx_budget) = rx_budget else { return false };
     // The datagram's own buffer is counted.
