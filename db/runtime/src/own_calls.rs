@@ -43,7 +43,10 @@ pub(super) fn expiry_of(body: &mut InvocationState, table: u64, hash: u64, key: 
     }
     // SAFETY: the invocation's pin is the protection that the record needs.
     let record = unsafe { table.get_pinned(hash, key, now_ms, &body.shown) };
-    Ok(record.ok_or_else(|| body.absent_status())?.expires_at_ms())
+    let expires_at_ms = record.ok_or_else(|| body.absent_status())?.expires_at_ms();
+    // A read of a record, none of whose value is looked at.
+    body.note_read(0);
+    Ok(expires_at_ms)
 }
 
 pub(super) unsafe extern "C" fn touch(

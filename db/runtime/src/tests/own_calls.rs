@@ -87,6 +87,29 @@ fn random_numbers_differ_from_call_to_call_and_the_clock_is_the_machines() {
     assert_eq!(seen.len(), 40);
 }
 
+const LIFE: &str = r#"#![no_std]
+use sandstorm_api::prelude::*;
+pub async fn run(db: Db<'_>, key: &[u8]) -> Result<(), Error> {
+    let left = db.ttl(db.table("numbers")?, key).await?;
+    db.reply(&[left.is_some().into()])
+}
+"#;
+
+#[test]
+fn the_time_that_a_record_has_left_is_a_read_of_the_record() {
+    let mut world = World::new();
+    world.put(b"a", b"value");
+    for extension in both("life", LIFE) {
+        for (key, found) in [(b"a", 1), (b"b", 0)] {
+            let mut invocation = world.begin(&extension, key, long());
+            assert_eq!(world.complete(&mut invocation), PollOutcome::Done);
+            let trace = invocation.trace();
+            assert_eq!((invocation.reply(), trace.reads, trace.read_bytes), (&[found][..], u64::from(found), 0));
+            world.engine.finish(&world.participant, invocation);
+        }
+    }
+}
+
 const WRITES: &str = r#"#![no_std]
 use sandstorm_api::prelude::*;
 pub async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
