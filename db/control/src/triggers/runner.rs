@@ -211,8 +211,8 @@ impl TriggerRunner {
         checked.map_err(TriggerError::Invalid)
     }
 
-    /// Makes a trigger, or changes the one of its name that calls the same extension. One that stays at its table keeps
-    /// its position, and all keep their dead letters.
+    /// Makes a trigger, or changes the one of its name that calls the same extension, as [`TriggerRunner::set`] does.
+    /// One that stays at its table keeps its position, a schedule that stays its next time.
     ///
     /// # Errors
     /// [`TriggerError`]; `Exists` if the one of its name calls another extension.
@@ -236,13 +236,7 @@ impl TriggerRunner {
                 self.check_call(tenant, &spec)?;
                 self.change(tenant, &name, |trigger| {
                     let known = trigger.as_mut().ok_or_else(|| TriggerError::Unknown(name.clone()))?;
-                    let mut stored = known.stored();
-                    if stored.spec.table != spec.table {
-                        stored.position = position;
-                    }
-                    (stored.spec, stored.last_due_ms) = (spec, now_ms);
-                    // Calls of the old one that still run are not this one's.
-                    *known = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
+                    *known = known.redefined(spec, position, now_ms).map_err(TriggerError::Invalid)?;
                     Ok(())
                 })?;
                 self.shared.ask_for_expiry(tenant).map(|()| DeclaredTrigger::Changed)
@@ -269,9 +263,9 @@ impl TriggerRunner {
         let status = self.with(tenant, name, |trigger| {
             let spec = change.of(&trigger.spec).map_err(TriggerError::Invalid)?;
             if spec != trigger.spec {
-                self.start_position(view, &spec)?;
+                let start = self.start_position(view, &spec)?;
                 self.check_call(tenant, &spec)?;
-                *trigger = trigger.redefined(spec, now_ms).map_err(TriggerError::Invalid)?;
+                *trigger = trigger.redefined(spec, start, now_ms).map_err(TriggerError::Invalid)?;
             }
             Ok(trigger.status(log_end))
         })?;
