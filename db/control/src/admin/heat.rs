@@ -51,6 +51,7 @@ pub(super) async fn show(
         ticks.tick().await;
         watch.table().inspect(|table| table.set_heat_column(second));
     }
+    caller.check_current(&control)?;
     let report = watch.end(|table| table.end_heat_watch(ranges));
     let shown = |key: &[u8]| caller.sees_keys().then(|| String::from_utf8_lossy(key).into_owned());
     let range = |range: HeatRange| HeatRangeResponse {

@@ -32,6 +32,13 @@ pub(super) struct HotParameters {
 #[derive(Debug, Default)]
 pub(super) struct HotWatches(Mutex<usize>);
 
+#[cfg(test)]
+impl HotWatches {
+    pub(super) fn count(&self) -> usize {
+        *self.0.lock()
+    }
+}
+
 /// A watch of a table, until it is dropped: a caller that goes away ends it.
 pub(super) struct TableWatch<'c> {
     watches: &'c HotWatches,

@@ -75,6 +75,26 @@ fn the_hottest_keys_are_told_their_tenant_and_their_digests_the_operator() {
 }
 
 #[test]
+fn a_heat_map_is_not_shown_to_a_token_that_was_revoked_meanwhile() {
+    let (server, ..) = with_table();
+    let (status, made) = server.operator("POST", "/v1/tenants/a/tokens", json!({"name": "v"}));
+    assert_eq!(status, 201, "{made}");
+    let viewer = made["token"].as_str().unwrap();
+    let (status, shown) = std::thread::scope(|scope| {
+        let path = "/v1/tenants/a/tables/t/heat?seconds=8";
+        let asked = scope.spawn(|| server.json("GET", path, viewer, Value::Null));
+        while server.control.hot_watches.count() == 0 {
+            assert!(!asked.is_finished(), "it counts for eight seconds");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(server.operator("DELETE", "/v1/tenants/a/tokens/v", Value::Null).0, 200);
+        asked.join().unwrap()
+    });
+    assert_eq!(status, 401, "{shown}");
+    assert_eq!(server.control.hot_watches.count(), 0);
+}
+
+#[test]
 fn keys_of_all_tables_are_found_without_a_watch_and_shown_to_their_tenant_alone() {
     let (server, participant, [of_a, of_b]) = with_table();
     let viewer = |path: &str| {
