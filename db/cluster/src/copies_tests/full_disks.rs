@@ -12,7 +12,7 @@ fn a_copy_that_does_not_fit_is_removed_and_the_next_one_waits() {
     let copy_store_of = |number: usize| cluster.servers[number].coordinator.copies_view().copy_store().unwrap();
     // More than is sent at once.
     let value = vec![7; 1 << 20];
-    let last = (0..8).map(|number: u32| first.put(&number.to_le_bytes(), &value)).last().unwrap();
+    let last = (0..8).map(|number: u32| first.put(&number.to_le_bytes(), &value)).collect::<Vec<_>>().pop().unwrap();
     assert!(eventually(|| first.state_of(last) == PositionState::OnDisk));
     // There is room for a new copy, and for the first pieces of it.
     copy_store_of(other).assume_use(600 << 20, 250 << 20);

@@ -120,7 +120,7 @@ fn golden_files_of_all_formats_are_read_and_the_newest_is_what_is_written() {
     assert_golden("trigger-format-3.json", &fs::read(&file).expect("it was written"));
     for format in ["trigger-format-2.json", "trigger-format-3.json"] {
         let state = state_with("7-restock.json", &golden_file(format));
-        assert_eq!(read(&state).expect(format), [of_table.clone()], "{format}");
+        assert_eq!(read(&state).expect(format), std::slice::from_ref(&of_table), "{format}");
     }
     let state = tempfile::tempdir().expect("a folder");
     fs::write(state.path().join(COMMON_FILE), golden_file("triggers-format-1.json")).expect("room");

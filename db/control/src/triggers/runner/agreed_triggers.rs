@@ -184,7 +184,8 @@ impl SharedRunner {
         let before = known.and_then(|known| known.agreed.clone());
         let made = match known {
             Some(known) if known.spec == spec => None,
-            Some(known) if known.spec.table == spec.table => Some(known.redefined(spec, now_ms)),
+            // Of the same table it goes on where it is.
+            Some(known) if known.spec.table == spec.table => Some(known.redefined(spec, known.position(), now_ms)),
             known => {
                 let log = self.directory.change_log();
                 let (position, log_id) = log.map_or((0, 0), |log| (log.durable(), log.id()));

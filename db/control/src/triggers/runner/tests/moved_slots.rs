@@ -43,7 +43,8 @@ fn start(world: &World, own: &Arc<SlotOwnership>) -> TriggerRunner {
                 succeed(&succeeded, &args);
             }
             let status = if has_keys { RpcStatus::Ok } else { RpcStatus::Failed };
-            done(LocalCallResult { status, number: 1, value: b"WrongServer".to_vec(), shown: 0, cost: None });
+            let value = b"WrongServer".to_vec();
+            done(LocalCallResult { status, number: 1, value, shown: 0, cost: None, ended: None });
         }
     };
     let (owned, succeeded, calls) = (Arc::clone(own), Arc::clone(&world.succeeded), Arc::clone(&world.calls));
