@@ -1,7 +1,7 @@
-//! Promise (docs/cluster.md): a trigger that is made at one server is one of all. Those of a table go on while its slots
-//! move between servers: for each change the call succeeds, those of a key in the order of its versions, and none is a
-//! dead letter for a key that is elsewhere by then. A trigger that is paused, or fails without an end, does not hold up
-//! the move. A schedule runs at one server, also after moves.
+//! Promise (docs/cluster.md): a trigger that is made at one server is one of all. Those of a table go on while its
+//! slots move between servers: for each change the call succeeds, those of a key in the order of its versions, and none
+//! is a dead letter for a key that is elsewhere by then. A trigger that is paused, or fails without an end, does not
+//! hold up the move. A schedule runs at one server, also after moves.
 
 use std::fs;
 use std::net::TcpStream;
@@ -183,8 +183,8 @@ fn triggers_go_on_in_the_order_of_each_key_while_slots_move() {
     check_lagging(&cluster, &client, last);
 }
 
-/// A trigger that is paused while all slots move, and one that fails all the time: the move ends, and what has waited is
-/// called at the new owner.
+/// A trigger that is paused while all slots move, and one that fails all the time: the move ends, and what has waited
+/// is called at the new owner.
 fn check_lagging(cluster: &TriggeredCluster, client: &blocking::Client, last: u64) {
     cluster.move_all_to(0);
     cluster.servers[0].json("trigger set order --retries 100 --tenant shop");
@@ -209,7 +209,14 @@ fn check_lagging(cluster: &TriggeredCluster, client: &blocking::Client, last: u6
     cluster.servers[0].json("trigger resume order --tenant shop");
     for key in 0..KEYS {
         let key = format!("k{key}");
-        assert!(eventually(|| cluster.seen(client, &key) == (last + 1, false)), "{key}");
+        let is_seen = || cluster.seen(client, &key) == (last + 1, false);
+        let lists = || cluster.servers.iter().map(|server| server.json("trigger list --tenant shop").to_string());
+        assert!(
+            eventually(is_seen),
+            "{key}: {last}, {:?}: {}",
+            cluster.seen(client, &key),
+            lists().collect::<String>()
+        );
     }
     // What has failed is tried at the new owner, too.
     client.put(cluster.seen, b"{refused}open", b"1", &PutOptions::default()).unwrap();

@@ -180,8 +180,8 @@ impl SlotCopy {
         self.ask(source, CopyAsk::Alive).map(drop)
     }
 
-    /// Asks the source, which has handed the slots over, whether calls are made for all of their changes there. It waits
-    /// a while for them.
+    /// Asks the source, which has handed the slots over, whether calls are made for all of their changes there. It
+    /// waits a while for them.
     ///
     /// # Errors
     /// One line: it does not answer.

@@ -1,5 +1,5 @@
-//! Promise: values are read as they were written, in both formats; a damaged line is left out, and no other; what a later
-//! version wrote is refused.
+//! Promise: values are read as they were written, in both formats; a damaged line is left out, and no other; what a
+//! later version wrote is refused.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

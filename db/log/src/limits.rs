@@ -41,8 +41,8 @@ pub const ZERO_WRITE_BYTES: usize = 1 << 20;
 pub const RECENT_WRITES: usize = 8;
 /// Bytes of such a write, at most: larger ones are read from the disk, at its bandwidth.
 pub const RECENT_WRITE_BYTES: usize = 64 << 10;
-/// Bytes of zeros that a copy's segment is filled with at once, ahead of its frames: some hundred small ones. The answer
-/// to one of them waits for it.
+/// Bytes of zeros that a copy's segment is filled with at once, ahead of its frames: some hundred small ones. The
+/// answer to one of them waits for it.
 pub const REPLICA_ZERO_BYTES: u64 = 1 << 20;
 /// Bytes of buffered changes from which a checkpoint writes a frame.
 pub const CHECKPOINT_FRAME_BYTES: usize = 256 << 10;

@@ -13,9 +13,9 @@ use crate::disk::{LogDisk, LogFile};
 use crate::error::LogError;
 use crate::file_reader::{FrameRead, LogFileReader};
 use crate::frame::{FRAME_HEADER_BYTES, FileHeader, FileKind, FrameHeader, FramePlace, frame_bytes};
-use crate::limits::{BLOCK_BYTES, FRAME_PAYLOAD_BYTES, SHIPPED_BYTES};
+use crate::limits::BLOCK_BYTES;
 use crate::recovery::{ChangeVisitor, LogFileNumbers, ReplaySummary, read_log};
-use crate::replica_file::ReplicaFile;
+use crate::replica_file::{BATCH_PAYLOAD_BYTES, ReplicaFile};
 use crate::replica_format::{BatchItem, PROMISE_FILE, ReplicaBatch, ReplicaPromise};
 use crate::segment_writer::NEW_PREFIX;
 
@@ -44,9 +44,6 @@ pub enum ReplicaError {
     #[error(transparent)]
     Log(#[from] LogError),
 }
-
-/// Bytes of a segment's changes in a batch, at most: it ends with the frame that exceeds its size.
-pub(crate) const BATCH_PAYLOAD_BYTES: u64 = (SHIPPED_BYTES + FRAME_PAYLOAD_BYTES) as u64;
 
 /// A file of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,14 @@
-//! A file of a copy of a log. A segment's frames of one batch go to the disk by one synchronous write, to a file that was
-//! filled with zeros ahead.
+//! A file of a copy of a log. A segment's frames of one batch go to the disk by one synchronous write, to a file that
+//! was filled with zeros ahead.
 
 use crate::broken_rules::{ReplicaRule, is_replica_broken};
 use crate::disk::LogFile;
 use crate::frame::{FRAME_HEADER_BYTES, FileHeader, frame_bytes};
-use crate::limits::REPLICA_ZERO_BYTES;
-use crate::replica::BATCH_PAYLOAD_BYTES;
+use crate::limits::{FRAME_PAYLOAD_BYTES, REPLICA_ZERO_BYTES, SHIPPED_BYTES};
 use crate::segment_writer::{FrameBuffer, fill_with_zeros};
 
+/// Bytes of a segment's changes in a batch, at most: it ends with the frame that exceeds its size.
+pub(crate) const BATCH_PAYLOAD_BYTES: u64 = (SHIPPED_BYTES + FRAME_PAYLOAD_BYTES) as u64;
 /// Bytes of its frames, in whole blocks, about: more is written in more than one piece of memory.
 const BATCH_FRAME_BYTES: u64 = 2 * BATCH_PAYLOAD_BYTES;
 /// Bytes of a batch up to which the file is filled with zeros for the next ones: for a larger one they would cost more

@@ -1,6 +1,6 @@
 //! Sends a running log to a replica: the newest checkpoint, the segments from its position on, and from then on each
-//! frame once it is on this server's own disk. It reads the log's files, and its last frames from memory, so that writers
-//! pay nothing for it.
+//! frame once it is on this server's own disk. It reads the log's files, and its last frames from memory, so that
+//! writers pay nothing for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

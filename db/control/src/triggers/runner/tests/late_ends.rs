@@ -4,6 +4,7 @@
 use sandstorm_server::workers::LocalCallResult;
 
 use super::*;
+use crate::checked_json::with_checksum;
 
 /// The calls that were begun and are not ended yet, the oldest first.
 type OpenCalls = Arc<Mutex<Vec<LocalCall>>>;
@@ -91,6 +92,7 @@ fn a_position_of_another_log_pauses_a_trigger_and_says_so() {
     let file = world.file("t");
     let written = std::fs::read_to_string(&file).expect("its file");
     let log = world.directory.change_log().expect("a log");
+    let (written, _checksum) = written.trim_end().rsplit_once('\n').expect("two lines");
     let (id, position) = (format!("\"log_id\":{}", log.id()), format!("\"position\":{}", log.durable()));
     assert!(written.contains(&id) && written.contains(&position), "{written}");
     // As a log is that was salvaged or removed; and as one is that was restored to an earlier time.
@@ -98,7 +100,7 @@ fn a_position_of_another_log_pauses_a_trigger_and_says_so() {
         written.replace(&id, &format!("\"log_id\":{}", log.id() ^ 1)),
         written.replace(&position, &format!("\"position\":{}", log.durable() + 4_096)),
     ] {
-        std::fs::write(&file, other).expect("room");
+        std::fs::write(&file, with_checksum(other.into_bytes())).expect("room");
         let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
         let paused = || match status(&runner, world.id(), "t").phase {
             TriggerPhase::Paused(why) => why,
