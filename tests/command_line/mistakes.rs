@@ -189,7 +189,10 @@ const COMMANDS: &[Mistake] = &[
     mistake("secret rm absent", &["no secret \"absent\"", "sandstorm secret list"]),
     mistake("grant add absent --to codeless", &["no table \"absent\"", "sandstorm table list"]),
     mistake("transaction 'check t text --is 3' 'del t text'", &["step 1", "is hello", "nothing is written"]),
-    mistake("transaction 'remove t text'", &["step 1", "get, range, check, put, del and incr"]),
+    mistake(
+        "transaction 'remove t text'",
+        &["step 1", "get, range, check, put, del, incr, count, rank, nth, ttl and touch"],
+    ),
     mistake("import absent.json", &["absent.json", "sandstorm export"]),
     misused("tabel list", &["tabel", "table"]),
     mistake("table list --tenant nobody", &["no tenant \"nobody\"", "sandstorm tenant list"]),

@@ -427,6 +427,8 @@ pub const TRIGGER_DUE_AGAIN_MS: u64 = 15_000;
 /// Requests with calls for keys of other servers of a cluster that are sent at a time, at most: a thread each. A tenant
 /// has one at a time, of all calls that its trigger begins in a turn.
 pub const TRIGGER_REMOTE_THREADS: usize = 8;
+/// Requests of a tenant that wait for the one under way, at most: calls beyond that are made again later.
+pub const TRIGGER_REMOTE_WAITING: usize = 32;
 /// Bytes of the arguments in such a request from which on the next call is in another one: it has one call at least.
 pub const TRIGGER_REMOTE_BYTES: usize = 1 << 20;
 /// Time in which calls for another server of a cluster are run, until it is told that they still run. Less than that

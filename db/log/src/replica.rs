@@ -325,6 +325,13 @@ impl ReplicaFolder {
         if !follows {
             return Err(ReplicaError::Gap(format!("{} does not follow its files", kind.file_name(number))));
         }
+        // A sender goes on with a file that the state shows. A question that comes late, behind the one that was sent
+        // again and the next ones, would take what follows into a file without a name.
+        if self.files(kind).get(&number).is_some_and(|known| known.header == *header)
+            && !is_replica_broken(ReplicaRule::ReplacementsEndNoEarlier)
+        {
+            return Err(ReplicaError::Gap(format!("{} is there already", kind.file_name(number))));
+        }
         let name = new_name(kind, number);
         let made = self.disk.create(&name).map_err(|error| self.failed("make", &name, &error));
         let made = made.and_then(|file| self.write(&*file, &name, 0, &header.encode()).map(|()| file));
@@ -405,7 +412,7 @@ impl ReplicaFolder {
                 published.file = None;
             }
             let files = self.files(kind);
-            files.values_mut().for_each(|before| before.file = None);
+            files.values_mut().for_each(ReplicaFile::close);
             files.insert(number, published);
         }
         Ok(())

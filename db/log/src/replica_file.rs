@@ -1,6 +1,8 @@
 //! A file of a copy of a log. A segment's frames of one batch go to the disk by one synchronous write, to a file that
 //! was filled with zeros ahead.
 
+use std::io::ErrorKind;
+
 use crate::broken_rules::{ReplicaRule, is_replica_broken};
 use crate::disk::LogFile;
 use crate::frame::{FRAME_HEADER_BYTES, FileHeader, frame_bytes};
@@ -39,6 +41,11 @@ impl ReplicaFile {
         ReplicaFile { header, file, offset, position, is_whole, is_dirty, pending, pending_from, zeros_to }
     }
 
+    /// Nothing is written to it any more.
+    pub(crate) fn close(&mut self) {
+        (self.file, self.pending) = (None, FrameBuffer::default());
+    }
+
     /// Has a segment's frame, in whole blocks, written with the next sync.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         let whole = frame_bytes(bytes.len() - FRAME_HEADER_BYTES);
@@ -63,7 +70,7 @@ impl ReplicaFile {
         }
         let (at, frames) = (self.offset - bytes, self.pending.frames());
         let written = match if is_broken { file.write_at(at, frames) } else { file.write_synced_at(at, frames) } {
-            Ok(written) if written as u64 != bytes => Err(std::io::ErrorKind::StorageFull.into()),
+            Ok(written) if written as u64 != bytes => Err(ErrorKind::StorageFull.into()),
             done => done,
         };
         self.pending.clear();
@@ -83,7 +90,8 @@ impl ReplicaFile {
         let Some(file) = &self.file else { return Ok(()) };
         match fill_with_zeros(&**file, self.offset..self.offset + REPLICA_ZERO_BYTES) {
             Ok(()) => self.zeros_to = self.offset + REPLICA_ZERO_BYTES,
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
+            // Nor does it take a MiB of what a quota leaves for frames.
+            Err(error) if [ErrorKind::StorageFull, ErrorKind::QuotaExceeded].contains(&error.kind()) => {}
             Err(error) => return Err(error),
         }
         Ok(())

@@ -182,6 +182,7 @@ impl ActiveTrigger {
         let mut made = ActiveTrigger::of(StoredTrigger { spec, last_due_ms, position, ..self.stored() })?;
         (made.last_letter, made.counts) = (self.last_letter, self.counts);
         (made.last_error, made.last_error_at_ms) = (self.last_error.clone(), self.last_error_at_ms);
+        made.given_up_until_ms = self.given_up_until_ms;
         Ok(made)
     }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::call_routes::CallRoutes;
 use super::definition::{TriggerDefinition, TriggerSource};
 use super::typed_calls;
-use crate::limits::{TRIGGER_REMOTE_TEXT, TRIGGER_REMOTE_THREADS};
+use crate::limits::{TRIGGER_REMOTE_TEXT, TRIGGER_REMOTE_THREADS, TRIGGER_REMOTE_WAITING};
 use sandstorm_catalog::TenantView;
 use sandstorm_net::rpc::RpcStatus;
 
@@ -172,7 +172,14 @@ impl RemoteCaller {
     /// Has a request sent.
     pub(crate) fn push(self: &Arc<Self>, request: RemoteRequest) {
         let mut queue = self.queue.lock();
-        queue.waiting.entry(request.calls.tenant).or_default().push_back(request);
+        let own = queue.waiting.entry(request.calls.tenant).or_default();
+        if own.len() >= TRIGGER_REMOTE_WAITING {
+            drop(queue);
+            // Each replay or change of a trigger begins its calls anew, and those of before wait here still.
+            (request.done)(Err("too many of the tenant's calls wait for other servers".to_owned()));
+            return;
+        }
+        own.push_back(request);
         if queue.threads >= TRIGGER_REMOTE_THREADS {
             return;
         }
@@ -280,5 +287,26 @@ mod tests {
         for told in slow {
             assert!(told.recv_timeout(LONG).expect("it is told").is_ok());
         }
+    }
+
+    #[test]
+    fn a_tenant_has_so_many_requests_waiting_and_no_more() {
+        let (release, held) = channel::<()>();
+        let held = Mutex::new(held);
+        let caller = RemoteCaller::new(Box::new(move |_, _| {
+            let _released = held.lock().recv();
+            Err("it is away".to_owned())
+        }));
+        let refused = Arc::new(Mutex::new(0));
+        for _ in 0..TRIGGER_REMOTE_WAITING + 10 {
+            let refused = Arc::clone(&refused);
+            let done = move |outcomes: Result<Vec<RemoteOutcome>, String>| {
+                *refused.lock() += usize::from(outcomes.is_err_and(|why| why.contains("too many")));
+            };
+            caller.push(RemoteRequest { server: "there".to_owned(), calls: calls(1, &[b"a"]), done: Box::new(done) });
+        }
+        // One may be under way already.
+        assert!((9..=10).contains(&*refused.lock()), "{}", refused.lock());
+        drop(release);
     }
 }

@@ -1,7 +1,8 @@
 //! Where calls under way are, for somebody who asks: in which of the extensions that have called each other, at which
 //! line, and what they wait for. A call that was switched out is found on its stack. One that waits in an `.await` has
-//! none, so it is polled once more, as its future allows at any time: in the host's function that says that it has to
-//! wait on, its stack is looked at.
+//! none, so where it waits for records it is polled once more, as its future allows at any time: in the host's function
+//! that says that it has to wait on, its stack is looked at. One that waits for an extension that it has called is not
+//! polled: the callee may end, fail or have it begin anew, for which nothing of it may run.
 //!
 //! What such a poll does and costs is the call's own. It may go on in it, as it may in any other.
 
@@ -88,15 +89,21 @@ impl Engine {
         let places = match activity {
             _ if !query.with_places => Vec::new(),
             _ if invocation.body().stage == InvocationStage::Preempted => parked_places(invocation.body()),
-            CallActivity::AwaitsRecords | CallActivity::AwaitsCall => self.look(participant, invocation, query.now_ms),
-            CallActivity::New | CallActivity::Ready | CallActivity::SwitchedOut => Vec::new(),
+            // A poll of one that has lived too long counts against it, and ends it soon.
+            CallActivity::AwaitsRecords if self.meter.overdue(invocation.body(), participant).is_none() => {
+                self.look(participant, invocation, query.now_ms)
+            }
+            // Its callee may have it begin anew, which a run that was switched out in the poll would survive.
+            CallActivity::AwaitsCall => Vec::new(),
+            CallActivity::New | CallActivity::Ready | CallActivity::SwitchedOut | CallActivity::AwaitsRecords => {
+                Vec::new()
+            }
         };
         levels.push(CallLevel { extension, activity, places });
         levels
     }
 
-    /// Polls an invocation that waits, to see where. Its callee, if it has one, stays where it is: if the invocation
-    /// calls another extension meanwhile, it is told that one is under way.
+    /// Polls an invocation that waits for records, to see where. It has no callee.
     fn look(&mut self, participant: &Participant, invocation: &mut InvocationHandle, now_ms: u64) -> Vec<CodePlace> {
         // What was done since the last poll is not the tenant's.
         self.meter.interrupted();

@@ -67,6 +67,10 @@ fn meet_again(context: &WorkerContext, waiting: ColdTask) -> Result<ColdTask, In
         task.invocation.note_cold_wait(waited_ns, ticket.has_backing());
         return Err(task);
     }
+    if !ticket.is_done() {
+        // What it waits for is being read.
+        return Ok(ColdTask { ticket, task, since_ns });
+    }
     let (shared, worker) = (Arc::clone(&context.shared), context.index);
     let (reader, _) = task.tenant_and_weight();
     let ticket = ColdMiss::fetch(misses, reader, move || shared.note_arrival(worker));

@@ -210,7 +210,8 @@ impl SharedRunner {
             *trigger = Some(made);
         }
         let Some(trigger) = trigger else { return Ok(()) };
-        if agreed.paused && before.as_ref().is_none_or(|before| !before.paused) {
+        // Also one that was made anew, as it has another table.
+        if agreed.paused && trigger.paused.is_empty() {
             trigger.pause(PAUSED.to_owned());
         } else if !agreed.paused && before.is_some_and(|before| before.resumed != agreed.resumed) {
             trigger.resume(now_ms);

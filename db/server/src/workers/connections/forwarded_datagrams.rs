@@ -10,7 +10,7 @@ use sandstorm_net::r2p2::PeerAddr;
 
 use super::forwarded::{NO_FORWARDER, count_answers};
 use super::inbox::InboxMessage;
-use crate::limits::{FORWARDED_DATAGRAM_BYTES, FORWARDED_DATAGRAM_NS};
+use crate::limits::{FORWARDED_ANSWERS_BYTES, FORWARDED_DATAGRAM_BYTES, FORWARDED_DATAGRAM_NS};
 use crate::workers::context::WorkerContext;
 
 /// Where a datagram came from.
@@ -91,6 +91,18 @@ impl ForwardedDatagrams {
     /// Notes what other servers have answered.
     pub(super) fn note_answers(&mut self, number: u64, answers: Vec<ForwardedAnswer>, context: &WorkerContext) {
         count_answers(&answers, &context.counters);
+        let answered = |answer: &ForwardedAnswer| match answer {
+            ForwardedAnswer::Answered(bytes) => bytes.len(),
+            ForwardedAnswer::Later | ForwardedAnswer::Refused(_) | ForwardedAnswer::Dropped => 0,
+        };
+        let bytes: usize = answers.iter().map(answered).sum();
+        let Some(datagram) = self.waiting.get_mut(&number) else { return };
+        if self.bytes + bytes > FORWARDED_ANSWERS_BYTES {
+            self.bytes -= datagram.bytes;
+            self.waiting.remove(&number);
+            return context.counters.forwarded_datagrams_dropped.add(1);
+        }
+        (datagram.bytes, self.bytes) = (datagram.bytes + bytes, self.bytes + bytes);
         self.answered.push_back((number, answers));
     }
 
