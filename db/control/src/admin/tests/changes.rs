@@ -126,6 +126,9 @@ fn a_feed_that_waits_ends_with_its_grant_and_with_its_token() {
         assert_eq!(revoked.0, 200, "{revoked:?}");
     });
     assert_eq!((status, answer["changes"].as_array()), (404, None), "{answer}");
+    // What was put just now is not to end the next feed.
+    let log = server.control.directory.change_log().unwrap();
+    assert!(log.wait(log.end(), Duration::from_secs(60)));
     let (_, now) = server.json("GET", CHANGES, &token, Value::Null);
     let waiting = format!("{CHANGES}?after={}&wait_s=30", now["next"].as_str().unwrap());
     let (status, answer) = ended(&waiting, &token, "a", &|| {
