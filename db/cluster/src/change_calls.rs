@@ -3,8 +3,8 @@
 //! Those of a key come in the order of its versions, also over a move: its source makes the calls for the changes in
 //! its log, at the target once that owns the slots, and the target makes none of its own for these slots before the
 //! source has said that its own are made. So that this takes milliseconds, the source comes near the end of its log
-//! before it serves the slots no more. Both waits are bounded: whoever has not made its calls by then is given up, and
-//! is not waited for again for a while. Its calls are made all the same, in no order with those of the target.
+//! before it serves the slots no more. Both waits are bounded: a trigger that has not made its calls by then is given
+//! up, and is not waited for again for a while. Its calls are made all the same, in no order with those of the target.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use crate::limits::{CALLS_LEFT_BYTES, CALLS_POLL, CALLS_WAIT, CALLS_WAIT_MOST};
 
 /// Makes calls for the changes in this server's log.
 pub trait ChangeCaller: Send + Sync {
-    /// Who has not made all calls for changes before a position, in words. Whoever makes none now does not count, nor
-    /// whoever was given up lately.
+    /// Names the triggers that have not made all calls for changes before a position. A trigger that makes none now
+    /// does not count, nor does one that was given up lately.
     fn behind(&self, position: u64) -> Option<String>;
 
-    /// Gives up whoever that is, for a while.
+    /// Gives these triggers up, for a while.
     fn give_up(&self, position: u64);
 }
 
@@ -50,7 +50,7 @@ pub struct CallWaits {
 }
 
 impl CallWaits {
-    /// Sets who makes calls, once.
+    /// Sets what makes calls, once.
     pub fn set_caller(&self, caller: Arc<dyn ChangeCaller>) {
         // The server starts them once.
         let _was_set = self.caller.set(caller);

@@ -75,6 +75,12 @@ pub(crate) fn decode(bytes: &[u8], formats: JsonFormats) -> Result<(u32, &[u8]),
     Ok((format, json))
 }
 
+/// Whether a field with that number is left out, as serde asks: it is then as if an earlier version had written it.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+pub(crate) fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 fn checksum_line(json: &[u8]) -> String {
     format!("{CHECKSUM_WORD}{}\n", HEXLOWER.encode(digest(&SHA256, json).as_ref()))
 }

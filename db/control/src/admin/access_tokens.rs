@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::now_ms;
 use super::role::AccessRole;
-use crate::checked_json::{self, JsonFormats};
+use crate::checked_json::{self, JsonFormats, is_zero};
 use crate::config::{ConfigError, write_private};
 use crate::limits::{ACCESS_TOKEN_NAME_BYTES, ACCESS_TOKENS_MAX, ACCESS_TOKENS_PER_TENANT};
 use sandstorm_accounts::TokenHash;
@@ -47,12 +47,6 @@ pub(super) struct AccessTokenTenant {
     /// By which it is told from another tenant of its name and id ([`TenantAccount::made`]).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) made: u64,
-}
-
-// The form that serde asks for.
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl AccessTokenTenant {

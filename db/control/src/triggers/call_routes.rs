@@ -105,30 +105,15 @@ impl CallRoutes {
     }
 }
 
-/// A server that lives and has a data port alone, for tests.
-#[cfg(test)]
-pub(crate) fn example_server(id: &str) -> sandstorm_store::slots::ClusterServer {
-    sandstorm_store::slots::ClusterServer {
-        id: id.to_owned(),
-        data: std::net::SocketAddr::from(([127, 0, 0, 1], 1)),
-        redis: None,
-        memcached: None,
-        control: String::new(),
-        directory: String::new(),
-        is_alive: true,
-        is_draining: false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use sandstorm_store::slots::{SlotRange, SlotSpan};
+    use sandstorm_store::slots::{ClusterServer, SlotRange, SlotSpan};
 
     use super::*;
 
     fn cluster() -> Arc<SlotOwnership> {
         let own = SlotOwnership::new("a".to_owned());
-        let servers = vec![example_server("a"), example_server("b")];
+        let servers = vec![ClusterServer::example("a"), ClusterServer::example("b")];
         let ranges =
             [SlotRange { first: 0, last: 99, server: Some(0) }, SlotRange { first: 100, last: 199, server: Some(1) }];
         own.set_map(SlotMap::new(1, servers, &ranges));

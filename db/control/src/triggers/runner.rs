@@ -155,20 +155,8 @@ impl TriggerRunner {
             if trigger.is_some() {
                 return Err(TriggerError::Exists(name.clone()));
             }
-            let tenant_name = view.tenant.name.clone();
-            let (last_due_ms, paused, dead_letters, agreed) = (now_ms, String::new(), Vec::new(), None);
             let log_id = self.shared.directory.change_log().map_or(0, |log| log.id());
-            let stored = StoredTrigger {
-                tenant,
-                tenant_name,
-                spec,
-                position,
-                log_id,
-                last_due_ms,
-                paused,
-                agreed,
-                dead_letters,
-            };
+            let stored = StoredTrigger::begins(&view.tenant, spec, (position, log_id), now_ms);
             let made = ActiveTrigger::of(stored).map_err(TriggerError::Invalid)?;
             let status = made.status(position);
             *trigger = Some(made);

@@ -10,9 +10,9 @@ use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::definition::TriggerDefinition;
-use crate::checked_json::{self, JsonFormats};
+use crate::checked_json::{self, JsonFormats, is_zero};
 use crate::config::{ConfigError, write_private};
-use sandstorm_catalog::AgreedTrigger;
+use sandstorm_catalog::{AgreedTrigger, TenantAccount};
 
 /// Name of the folder in the state directory.
 pub const TRIGGER_FOLDER: &str = "triggers";
@@ -75,9 +75,26 @@ pub(crate) struct StoredTrigger {
     pub(crate) dead_letters: Vec<DeadLetter>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+impl StoredTrigger {
+    /// A trigger that has made no calls yet: for changes from a position of a log on, or by the clock from now on.
+    pub(crate) fn begins(
+        tenant: &TenantAccount,
+        spec: TriggerDefinition,
+        (position, log_id): (u64, u64),
+        now_ms: u64,
+    ) -> StoredTrigger {
+        StoredTrigger {
+            tenant: tenant.id,
+            tenant_name: tenant.name.clone(),
+            spec,
+            position,
+            log_id,
+            last_due_ms: now_ms,
+            paused: String::new(),
+            agreed: None,
+            dead_letters: Vec::new(),
+        }
+    }
 }
 
 #[derive(Deserialize)]

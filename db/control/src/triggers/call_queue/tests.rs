@@ -303,12 +303,11 @@ fn begun_at(queue: &mut CallQueue, now_ms: u64, routes: &CallRoutes) -> Vec<(Cal
 /// An invocation has changes of keys of one server, and is made there; none has those of a key that is between two.
 #[test]
 fn changes_are_called_where_their_keys_are() {
-    use crate::triggers::call_routes::example_server;
-    use sandstorm_store::slots::{SlotMap, SlotOwnership, SlotRange, SlotSpan};
+    use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange, SlotSpan};
 
     let own = std::sync::Arc::new(SlotOwnership::new("a".to_owned()));
     // `foo` is in slot 12182, `bar` in 5061, `hello` in 866.
-    let servers = vec![example_server("a"), example_server("b")];
+    let servers = vec![ClusterServer::example("a"), ClusterServer::example("b")];
     let range = |first, last, server| SlotRange { first, last, server: Some(server) };
     own.set_map(SlotMap::new(1, servers.clone(), &[range(0, 9_999, 0), range(10_000, 16_383, 1)]));
     own.set_owned(|slot| slot < 10_000);

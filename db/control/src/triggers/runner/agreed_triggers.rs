@@ -188,22 +188,10 @@ impl SharedRunner {
             Some(known) if known.spec.table == spec.table => Some(known.redefined(spec, known.position(), now_ms)),
             known => {
                 let log = self.directory.change_log();
-                let (position, log_id) = log.map_or((0, 0), |log| (log.durable(), log.id()));
-                let (tenant, tenant_name) = (view.tenant.id, view.tenant.name.clone());
+                let from = log.map_or((0, 0), |log| (log.durable(), log.id()));
                 let dead_letters = known.map(ActiveTrigger::dead_letters).unwrap_or_default();
-                let (last_due_ms, paused, agreed) = (now_ms, String::new(), None);
-                let place = StoredTrigger {
-                    tenant,
-                    tenant_name,
-                    spec,
-                    position,
-                    log_id,
-                    last_due_ms,
-                    paused,
-                    agreed,
-                    dead_letters,
-                };
-                Some(ActiveTrigger::of(place))
+                let begins = StoredTrigger::begins(&view.tenant, spec, from, now_ms);
+                Some(ActiveTrigger::of(StoredTrigger { dead_letters, ..begins }))
             }
         };
         if let Some(made) = made.transpose().map_err(TriggerError::Invalid)? {

@@ -1,10 +1,10 @@
 //! Promise: a trigger that is made, changed, paused or removed at one server of a cluster is so at all; each makes the
 //! calls for the changes of its own keys, and one of them those of a schedule.
 
-use sandstorm_store::slots::{SlotMap, SlotOwnership, SlotRange};
+use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange};
 
 use super::*;
-use crate::triggers::call_routes::{CallHome, CallRoutes, example_server};
+use crate::triggers::call_routes::{CallHome, CallRoutes};
 
 /// Two servers that agree, of which each owns half of the slots.
 struct TwoWorlds {
@@ -42,7 +42,7 @@ impl TwoWorlds {
         ranges.extend((first > 0).then(|| SlotRange { first: 0, last: first - 1, server: Some(0) }));
         ranges.extend((first < 16_384).then_some(SlotRange { first, last: 16_383, server: Some(1) }));
         for (at, own) in self.owns.iter().enumerate() {
-            own.set_map(SlotMap::new(1, ["a", "b"].map(example_server).to_vec(), &ranges));
+            own.set_map(SlotMap::new(1, ["a", "b"].map(ClusterServer::example).to_vec(), &ranges));
             own.set_owned(|slot| (slot < first) == (at == 0));
         }
     }

@@ -1,10 +1,9 @@
 //! Promise: slots that move to another server and back leave no change without its call, in the order of each key, and
 //! none is a dead letter for that; and a move waits for calls as long as it may, whatever a tenant's trigger does.
 
-use sandstorm_store::slots::{SlotMap, SlotOwnership, SlotRange, SlotSpan};
+use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange, SlotSpan};
 
 use super::*;
-use crate::triggers::call_routes::example_server;
 use crate::triggers::remote_calls::{RemoteCall, RemoteOutcome, RemoteRequest};
 
 const ALL: SlotSpan = SlotSpan { first: 0, last: 16_383 };
@@ -23,7 +22,7 @@ fn world_in_cluster() -> (World, Arc<SlotOwnership>) {
 
 /// Has one of the two servers own all slots, as this one reads it.
 fn set_owner(own: &SlotOwnership, owner: usize) {
-    let servers = ["a", "b"].map(example_server).to_vec();
+    let servers = ["a", "b"].map(ClusterServer::example).to_vec();
     own.set_map(SlotMap::new(1, servers, &[SlotRange { first: ALL.first, last: ALL.last, server: Some(owner) }]));
     own.set_owned(|_| owner == 0);
 }
