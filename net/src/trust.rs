@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -168,6 +169,35 @@ pub fn explain_tls_error(error: &ureq::Error, words: &TlsHints) -> Option<TlsFai
     Some(TlsFailure { reason, hint })
 }
 
+/// The configuration of a client that believes one certificate and no other.
+fn pinned_config(pinned: [u8; 32]) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(provider::default_provider());
+    let verifier = Arc::new(PinnedCertVerifier { pinned, provider: provider.clone() });
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+}
+
+/// A connection with TLS whose other end has shown the pinned certificate.
+pub type PinnedStream = StreamOwned<ClientConnection, TcpStream>;
+
+impl Trust {
+    /// TLS over a connection to a host, if this is trust in a pinned certificate; the handshake is done when it returns.
+    ///
+    /// # Errors
+    /// The handshake has failed, or the trust is of another kind: such connections are made by [`Trust::agent`].
+    pub fn pinned_stream(&self, host: &str, mut socket: TcpStream) -> std::io::Result<PinnedStream> {
+        let Trust::Pinned(pinned) = self else {
+            return Err(std::io::Error::other("no certificate is pinned"));
+        };
+        let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(name).map_err(std::io::Error::other)?;
+        let config = pinned_config(*pinned).map_err(std::io::Error::other)?;
+        let mut connection = ClientConnection::new(Arc::new(config), name).map_err(std::io::Error::other)?;
+        connection.complete_io(&mut socket)?;
+        Ok(StreamOwned { conn: connection, sock: socket })
+    }
+}
+
 /// TLS with one certificate and no other.
 #[derive(Debug)]
 struct PinnedConnector {
@@ -184,11 +214,7 @@ impl<In: Transport> Connector<In> for PinnedConnector {
         }
         let host = details.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(|_| ureq::Error::Tls("the host is no name"))?;
-        let provider = Arc::new(provider::default_provider());
-        let verifier = Arc::new(PinnedCertVerifier { pinned: self.pinned, provider: provider.clone() });
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
-        let mut connection = ClientConnection::new(Arc::new(config), name)?;
+        let mut connection = ClientConnection::new(Arc::new(pinned_config(self.pinned)?), name)?;
         let mut socket = TransportAdapter::new(transport.boxed(), details.current_time.clone());
         socket.set_timeout(details.timeout);
         connection.complete_io(&mut socket)?;

@@ -138,6 +138,7 @@ fn a_server_that_is_killed_or_stopped_is_succeeded_and_loses_nothing() {
     assert!(eventually(|| status(&servers[2])["epoch"].as_u64() >= Some(1)));
     let all: Vec<&String> = ids.iter().collect();
     assert!(eventually(|| have_copies(&servers[2], &all)), "{}", status(&servers[2]));
+    assert!(eventually(|| servers.iter().map(copy_streams).sum::<usize>() >= SERVERS), "they go by requests");
     let texts = servers.iter().map(|server| String::from_utf8(server.output("cluster status").stdout).unwrap());
     let text = texts.collect::<Vec<_>>().join("\n");
     assert!(text.contains("copies of") && text.contains("confirms") && text.contains("kept here of"), "{text}");
@@ -167,6 +168,36 @@ fn a_server_that_is_killed_or_stopped_is_succeeded_and_loses_nothing() {
     stop.store(true, Ordering::Release);
     let known: KnownKeys = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
     check(&servers[2], &known);
+}
+
+/// Threads of a server that answer questions about copies, each for a connection of its own.
+fn copy_streams(server: &Server) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.process.id())).unwrap();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "copy-stream").count()
+}
+
+#[test]
+fn questions_about_a_copy_have_a_connection_of_their_own_also_with_tls() {
+    let Some(etcd) = EtcdProcess::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("tenants.toml");
+    let table = "{ name = 'items', id = 1, durability = 'copies' }";
+    let tenant = format!("[[tenants]]\nname = 'shop'\nid = 1\nopen = true\ntables = [{table}]\n");
+    fs::write(&config, &tenant).unwrap();
+    assert!(eventually(|| TcpStream::connect(("127.0.0.1", etcd.port())).is_ok()));
+    let options = [options(&etcd, &config, "by-command"), vec!["--control-tls".to_owned()]].concat();
+    let servers: Vec<Server> = (0..SERVERS).map(|_| start(Arc::new(tempfile::tempdir().unwrap()), &options)).collect();
+    let mut plain = TcpStream::connect(&servers[0].control).unwrap();
+    plain.write_all(b"GET /v1/health HTTP/1.1\r\n\r\n").unwrap();
+    let mut said = String::new();
+    let _closed = plain.read_to_string(&mut said);
+    assert!(said.contains("this port speaks TLS"), "{said}");
+    let client = blocking::Client::connect(Config::new(servers[0].data.parse().unwrap(), 1)).unwrap();
+    let put = |key: &str| client.put(ITEMS, key.as_bytes(), b"1", &PutOptions::default()).is_ok();
+    assert!((0..20).all(|number| eventually(|| put(&format!("key{number}")))));
+    // Each log has a copy on the next server, and none of them goes by requests.
+    assert!(eventually(|| servers.iter().map(copy_streams).sum::<usize>() >= SERVERS));
 }
 
 /// A server that is stopped is succeeded, and does not show what it knows when it wakes.

@@ -2,8 +2,7 @@
 //! acknowledges is on another server; a copy that is lost is replaced; a server that is gone or was asleep is
 //! succeeded by one that has its copy, and shows nothing any more.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +13,7 @@ use parking_lot::Mutex;
 use sandstorm_catalog::{
     AgreedImage, Directory, DirectoryAgreement, DirectoryOptions, NewTable, NewTenant, TableDurability,
 };
-use sandstorm_log::{PositionState, ReplicaBatch, ReplicaError};
+use sandstorm_log::{PositionState, ReplicaError};
 use sandstorm_store::slots::SlotOwnership;
 use sandstorm_store::{Epochs, WriteOptions};
 
@@ -24,18 +23,19 @@ use crate::copy_replicator::CopyReplicator;
 use crate::copy_store::CopyStore;
 use crate::directory::ClusterDirectory;
 use crate::directory_model::SharedStore;
-use crate::limits::{COPY_IDLE, LEASE};
+use crate::limits::COPY_IDLE;
 use crate::log_scrubber::LogScrubber;
 use crate::member::{ClusterMember, MemberAddresses};
 use crate::model::ModelEtcd;
 use crate::move_coordinator::MoveCoordinator;
-use crate::peer_link::PEER_KEY_HEADER;
-use crate::replica_messages::ReplicaHead;
 use crate::slot_mover::MoverLoop;
 use crate::succession::SuccessorThread;
 
 mod full_disks;
+mod served;
 mod unsettled;
+
+use served::ServedCopies;
 
 const SERVERS: usize = 3;
 /// A minute under a load of ten.
@@ -54,44 +54,6 @@ fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
         std::thread::sleep(Duration::from_millis(5));
     }
     true
-}
-
-/// Answers questions about copies, as a control port does.
-fn serve(stream: &TcpStream, coordinator: &MoveCoordinator, is_slow: &AtomicBool) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream);
-    loop {
-        let (mut length, mut key) = (0, String::new());
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line)? == 0 {
-                return Ok(());
-            }
-            let line = line.trim_end();
-            if line.is_empty() {
-                break;
-            }
-            if let Some((name, value)) = line.split_once(": ") {
-                match name.to_ascii_lowercase().as_str() {
-                    "content-length" => length = value.parse().unwrap(),
-                    name if name == PEER_KEY_HEADER => value.clone_into(&mut key),
-                    _ => {}
-                }
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body)?;
-        assert!(coordinator.is_peer_key(&key), "servers show each other the cluster's key");
-        let answer = coordinator.copies_view().copy_store().unwrap().answer(&body).unwrap();
-        let has_pieces = ReplicaHead::decode(&body)
-            .is_ok_and(|(_, pieces)| ReplicaBatch::decode(pieces).is_some_and(|batch| !batch.is_empty()));
-        if has_pieces && is_slow.load(Ordering::Acquire) {
-            // As a disk that takes longer than a lease.
-            std::thread::sleep(LEASE + LEASE / 4);
-        }
-        let mut stream = stream;
-        write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len())?;
-        stream.write_all(&answer)?;
-    }
 }
 
 struct TestServer {
@@ -133,8 +95,11 @@ impl TestServer {
             for stream in listener.incoming().flatten() {
                 let (coordinator, reached, slow) = (Arc::clone(&answering), Arc::clone(&reached), Arc::clone(&slow));
                 std::thread::spawn(move || {
+                    // One of them is of a version that answers requests alone.
+                    let has_streams = number != 1;
                     if reached.load(Ordering::Acquire) {
-                        let _ended = serve(&stream, &coordinator, &slow);
+                        let served = ServedCopies { coordinator: &coordinator, is_slow: &slow, has_streams };
+                        let _ended = served.serve(&stream);
                     }
                 });
             }

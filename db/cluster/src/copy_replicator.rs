@@ -325,7 +325,7 @@ fn remove_given_up(keeping: &CopyReplication, name: &CopyName) {
     let peers = keeping.copies.peers();
     let server = peers.servers.get(&name.0);
     let link = server.map(|server| ReplicaLink::new(keeping.copies.own_id(), name, server, peers.peer_key));
-    if let Some(Ok(link)) = link {
+    if let Some(Ok(mut link)) = link {
         let _later = link.remove(keeping.epoch());
     }
 }
@@ -384,7 +384,7 @@ fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result
     let peers = keeping.copies.peers();
     let server = peers.servers.get(&name.0).ok_or_else(|| again("its server has told of no address".to_owned()))?;
     let own = keeping.copies.own_id();
-    let link = ReplicaLink::new(own, name, server, peers.peer_key).map_err(again)?;
+    let mut link = ReplicaLink::begin(own, name, server, peers.peer_key).map_err(again)?;
     let log = keeping.directory.change_log().ok_or_else(|| again("there is no log yet".to_owned()))?;
     let state = link.state(keeping.epoch(), keeping.makes(name))?;
     if keeping.copies.needed().contains(name) && ends_at(&state) < log.copied() {
@@ -396,7 +396,7 @@ fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result
     let mut is_quiet = false;
     while !stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
         let batch = shipper.next_batch(is_quiet).map_err(broken)?;
-        let Some(asked_ns) = send(keeping, name, (&link, &log), (&shipper, &batch), stop)? else { break };
+        let Some(asked_ns) = send(keeping, name, (&mut link, &log), (&shipper, &batch), stop)? else { break };
         shipper.acknowledge();
         keeping.confirm(name, &log, &shipper, asked_ns);
         if !batch.is_empty() && boot_time() >= Duration::from_nanos(asked_ns) + LEASE_ON_ARRIVAL {
@@ -420,7 +420,7 @@ fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result
 fn send(
     keeping: &CopyReplication,
     name: &CopyName,
-    (link, log): (&ReplicaLink, &Arc<ChangeLog>),
+    (link, log): (&mut ReplicaLink, &Arc<ChangeLog>),
     (shipper, batch): (&LogShipper, &ReplicaBatch),
     stop: &AtomicBool,
 ) -> Result<Option<u64>, LinkEnd> {

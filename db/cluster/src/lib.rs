@@ -28,6 +28,7 @@ mod copy_notes;
 mod copy_replicator;
 mod copy_scrub;
 pub mod copy_store;
+pub mod copy_stream;
 mod copy_watch;
 mod copy_watcher;
 mod directory;

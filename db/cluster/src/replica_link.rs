@@ -1,8 +1,10 @@
-//! Questions about a copy of this server's log to the server that has it, over its control port.
+//! Questions about a copy of this server's log to the server that has it, over its control port: by a connection for
+//! them, or by requests where it has none.
 
 use sandstorm_log::{LogError, ReplicaBatch, ReplicaError, ReplicaState};
 
 use crate::copy_coordinator::CopyName;
+use crate::copy_stream::CopyStream;
 use crate::limits::{REPLICA_ANSWER_BYTES, REPLICA_TIMEOUT};
 use crate::peer_link::{PEER_KEY_HEADER, PeerRefusal, peer_agent, read_answer};
 use crate::replica_messages::{DAMAGED_QUESTION, LEASE_MS, ReplicaAnswer, ReplicaAsk, ReplicaHead};
@@ -13,6 +15,8 @@ pub const REPLICA_PATH: &str = "/v1/cluster/replica";
 
 /// The link to a copy.
 pub(crate) struct ReplicaLink {
+    /// `None`: its server answers requests only.
+    stream: Option<CopyStream>,
     agent: ureq::Agent,
     url: String,
     key: String,
@@ -27,11 +31,23 @@ fn no_answer(why: &dyn std::fmt::Display) -> ReplicaError {
 }
 
 impl ReplicaLink {
-    /// One to a server as it has told of itself.
+    /// One to a server as it has told of itself, for a question or two.
     pub(crate) fn new(owner: &str, name: &CopyName, server: &ServerState, key: String) -> Result<ReplicaLink, String> {
         let agent = peer_agent(server, REPLICA_TIMEOUT)?;
         let url = format!("{}{REPLICA_PATH}", server.control.trim_end_matches('/'));
-        Ok(ReplicaLink { agent, url, key, owner: owner.to_owned(), holder: name.0.clone(), copy: name.1 })
+        let (stream, owner) = (None, owner.to_owned());
+        Ok(ReplicaLink { stream, agent, url, key, owner, holder: name.0.clone(), copy: name.1 })
+    }
+
+    /// One for many questions: over a connection of their own, if the server has such.
+    pub(crate) fn begin(
+        owner: &str,
+        name: &CopyName,
+        server: &ServerState,
+        key: String,
+    ) -> Result<ReplicaLink, String> {
+        let stream = CopyStream::begin(server, &key).map_err(|error| format!("{}: {error}", server.control))?;
+        Ok(ReplicaLink { stream, ..ReplicaLink::new(owner, name, server, key)? })
     }
 
     /// What a refusal says. A version that knows nothing of leases in questions does not understand them.
@@ -46,32 +62,38 @@ impl ReplicaLink {
         }
     }
 
-    fn ask(&self, epoch: u64, ask: ReplicaAsk, pieces: &[u8]) -> Result<Option<ReplicaState>, ReplicaError> {
+    fn ask(&mut self, epoch: u64, ask: ReplicaAsk, pieces: &[u8]) -> Result<Option<ReplicaState>, ReplicaError> {
         let head = ReplicaHead { owner: self.owner.clone(), copy: self.copy, epoch, ask, lease_ms: LEASE_MS };
         let question = head.encode(pieces).map_err(|error| no_answer(&error))?;
-        let sent = self.agent.post(&self.url).header(PEER_KEY_HEADER, &self.key).send(&question[..]);
-        let body = read_answer(sent, REPLICA_ANSWER_BYTES).map_err(|refusal| self.refused(&refusal))?;
+        let answered = match &mut self.stream {
+            Some(stream) => stream.ask(&question),
+            None => {
+                let sent = self.agent.post(&self.url).header(PEER_KEY_HEADER, &self.key).send(&question[..]);
+                read_answer(sent, REPLICA_ANSWER_BYTES)
+            }
+        };
+        let body = answered.map_err(|refusal| self.refused(&refusal))?;
         let answer: ReplicaAnswer = serde_json::from_slice(&body).map_err(|error| no_answer(&error))?;
         answer.read()
     }
 
     /// What it has. `makes`: it is made if there is none.
-    pub(crate) fn state(&self, epoch: u64, makes: bool) -> Result<ReplicaState, ReplicaError> {
+    pub(crate) fn state(&mut self, epoch: u64, makes: bool) -> Result<ReplicaState, ReplicaError> {
         self.ask(epoch, ReplicaAsk::State { makes }, b"").map(Option::unwrap_or_default)
     }
 
     /// Has pieces taken; none is a question whether they would be.
-    pub(crate) fn append(&self, epoch: u64, batch: &ReplicaBatch) -> Result<(), ReplicaError> {
+    pub(crate) fn append(&mut self, epoch: u64, batch: &ReplicaBatch) -> Result<(), ReplicaError> {
         self.ask(epoch, ReplicaAsk::Append, &batch.encode()).map(drop)
     }
 
     /// Has removed what a checkpoint makes superfluous.
-    pub(crate) fn trim(&self, epoch: u64, (checkpoint, segment): (u64, u64)) -> Result<(), ReplicaError> {
+    pub(crate) fn trim(&mut self, epoch: u64, (checkpoint, segment): (u64, u64)) -> Result<(), ReplicaError> {
         self.ask(epoch, ReplicaAsk::Trim { checkpoint, segment }, b"").map(drop)
     }
 
     /// Has a copy removed that no generation has had, nor will.
-    pub(crate) fn remove(&self, epoch: u64) -> Result<(), ReplicaError> {
+    pub(crate) fn remove(&mut self, epoch: u64) -> Result<(), ReplicaError> {
         self.ask(epoch, ReplicaAsk::Remove, b"").map(drop)
     }
 }
@@ -102,7 +124,7 @@ mod tests {
             asked.contains(&format!("\"lease_ms\":{LEASE_MS}"))
         });
         let server = ServerState { control, ..ServerState::example() };
-        let link = ReplicaLink::new(&"a".repeat(40), &("b".repeat(40), 7), &server, String::new()).unwrap();
+        let mut link = ReplicaLink::new(&"a".repeat(40), &("b".repeat(40), 7), &server, String::new()).unwrap();
         let refused = link.state(1, true).unwrap_err().to_string();
         (refused, served.join().unwrap())
     }

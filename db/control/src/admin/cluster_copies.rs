@@ -29,6 +29,8 @@ use sandstorm_cluster::slot_source::PEER_KEY_HEADER;
 
 /// Bytes of what is asked about a copy, at most.
 pub(super) const QUESTION_BYTES: usize = REPLICA_QUESTION_BYTES;
+/// What a server says to questions about copies that has no folder for them.
+pub(super) const NO_COPIES: &str = "this server has no place for copies";
 /// Names of tables that an error has, at most.
 const TABLES_SHOWN: usize = 5;
 
@@ -98,7 +100,7 @@ pub(super) async fn replica(
 ) -> Result<Vec<u8>, ApiError> {
     let answered = off_thread(move || match coordinator.copies_view().copy_store() {
         Some(copy_store) => copy_store.answer(&body),
-        None => Err("this server has no place for copies".to_owned()),
+        None => Err(NO_COPIES.to_owned()),
     });
     answered.await?.map_err(|why| ApiError::new(StatusCode::CONFLICT, "not_copied", why))
 }

@@ -30,6 +30,7 @@ mod cluster_copies;
 mod cluster_split;
 mod code_follower;
 mod control_plane;
+mod copy_streams;
 mod deferred_builder;
 mod deny_list;
 mod deployments;

@@ -31,10 +31,10 @@ use super::types::{
 };
 use super::{
     ControlState, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, backing, big, calls, calls_under_way, catalogue,
-    changes, cluster, cluster_balance, cluster_commands, cluster_copies, cluster_split, deployments, events,
-    extension_limits, findings, grants, heat, history, host_header, hot, latency, logs, overview, overview_page, page,
-    profile, prometheus, push, rebuild, recheck, records, scrub, secrets, slow, stat, token_rotation, tokens, top,
-    trigger_calls, triggers, versions,
+    changes, cluster, cluster_balance, cluster_commands, cluster_copies, cluster_split, copy_streams, deployments,
+    events, extension_limits, findings, grants, heat, history, host_header, hot, latency, logs, overview,
+    overview_page, page, profile, prometheus, push, rebuild, recheck, records, scrub, secrets, slow, stat,
+    token_rotation, tokens, top, trigger_calls, triggers, versions,
 };
 use crate::http_listener::HttpPeer;
 use crate::limits::HTTP_CALL_BODY_BYTES;
@@ -115,6 +115,7 @@ pub(super) const ROUTES: &[ControlRoute] = routes! {
     POST "/v1/cluster/commands" Anyone cluster_commands::run, cluster_commands::REQUEST_BYTES;
     POST "/v1/cluster/trigger-calls" Anyone trigger_calls::run, trigger_calls::REQUEST_BYTES;
     POST "/v1/cluster/replica" Anyone cluster_copies::replica, cluster_copies::QUESTION_BYTES;
+    POST "/v1/cluster/copy-stream" Anyone copy_streams::begin;
     GET "/v1/denied" Operator recheck::list;
     DELETE "/v1/denied/{pattern}" Operator recheck::end;
     GET "/v1/events" Either events::list;

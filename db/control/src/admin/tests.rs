@@ -8,8 +8,7 @@ use sandstorm_net::rpc::KillCause;
 use serde_json::{Value, json};
 
 use super::*;
-use sandstorm_accounts::limits::{CHANGES_BURST, CHANGES_PER_S};
-use sandstorm_accounts::token;
+use sandstorm_accounts::{limits::CHANGES_BURST, limits::CHANGES_PER_S, token};
 use sandstorm_builder::protocol::BuildRequest;
 use sandstorm_builder::{
     Artifact, ArtifactHeader, BuildError, BuilderKey, CompileJob, CompileLimits, CompilerLauncher, Diagnostic,
@@ -250,6 +249,7 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("POST", "/v1/cluster/fail-over", r#"{"server":"a"}"#, [404, 403, 403, 401]),
     ("POST", "/v1/cluster/copy", "", [404, 404, 404, 404]),
     ("POST", "/v1/cluster/replica", "", [404, 404, 404, 404]),
+    ("POST", "/v1/cluster/copy-stream", "", [404, 404, 404, 404]),
     ("POST", "/v1/cluster/commands", "", [404, 404, 404, 404]),
     ("POST", "/v1/cluster/trigger-calls", "", [404, 404, 404, 404]),
     ("GET", "/v1/denied", "", [200, 403, 403, 401]),

@@ -78,6 +78,11 @@ pub(crate) struct HttpConnection {
 }
 
 impl HttpConnection {
+    /// Its bytes and its slot, for a connection whose requests are over: no deadline holds any more.
+    pub(crate) fn into_parts(self) -> (MaybeTlsStream, ConnectionPermit) {
+        (self.stream, self.place)
+    }
+
     /// Looks for the end of a header in received bytes.
     fn scan_for_header_end(&mut self, bytes: &[u8]) {
         for byte in bytes {

@@ -2,6 +2,7 @@
 //! that can be replaced at run time, limits on connections and their timeouts, early responses, and delays for wrong
 //! tokens.
 
+mod blocking_stream;
 mod certificate;
 mod certificate_end;
 mod certificate_watcher;
@@ -11,6 +12,7 @@ mod listener;
 mod sent_note;
 mod tls_stream;
 
+pub(crate) use blocking_stream::BlockingStream;
 pub use certificate::ServerCertificate;
 pub use certificate_watcher::CertificateWatcher;
 pub(crate) use connection_limit::{ConnectionLimiter, PermitHandle, counted_address};

@@ -249,8 +249,9 @@ unsafe extern "C" fn slow_host_call(invocation: *mut abi::InvocationHeader) -> u
 unsafe extern "C" fn calls_slowly(_: *mut u8, invocation: *mut abi::InvocationHeader) -> u32 {
     // SAFETY: a live invocation.
     unsafe { slow_host_call(invocation) };
-    // Far more instructions than lie between the call's end and the landing.
-    compute_us(1_000_000);
+    // Far more instructions than lie between the call's end and the landing, also where the watchdog gets no processor
+    // for a while.
+    compute_us(30_000_000);
     CODE_AFTER_RAN.store(true, Ordering::Relaxed);
     abi::POLL_DONE
 }

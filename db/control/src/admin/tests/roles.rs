@@ -85,7 +85,7 @@ fn what_viewers_may_reach_only_reads() {
     for route in ROUTES.iter().filter(|route| route.access.admits(AccessRole::Viewer)) {
         // Copies of records are for who shows the cluster's key.
         let cluster = ["/v1/cluster/copy", "/v1/cluster/replica", "/v1/cluster/commands"];
-        let calls = ["/v1/cluster/trigger-calls"];
+        let calls = ["/v1/cluster/trigger-calls", "/v1/cluster/copy-stream"];
         let others = ["/v1/page/codes", "/ui/session", "/ui/sign-out"];
         let named = [&others[..], &cluster[..], &calls[..]].concat();
         let is_harmless = route.method == "GET" || named.contains(&route.path);

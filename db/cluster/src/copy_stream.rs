@@ -1,0 +1,229 @@
+//! A connection for the questions about one copy: a request to the control port that asks for another protocol, and from
+//! then on a question and its answer by turns. A put with copies waits for such a question, so each end is one thread
+//! that reads, works and writes.
+//!
+//! A question is its length (four bytes, little endian) and its bytes; an answer a byte that says what it is, its length
+//! and its bytes.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+
+use sandstorm_net::trust::Trust;
+use ureq::http::Uri;
+
+use crate::limits::{REPLICA_ANSWER_BYTES, REPLICA_QUESTION_BYTES, REPLICA_TIMEOUT, UPGRADE_HEAD_BYTES};
+use crate::peer_link::{PEER_KEY_HEADER, PeerRefusal};
+use crate::state::ServerState;
+
+/// The path of the request that begins one.
+pub const COPY_STREAM_PATH: &str = "/v1/cluster/copy-stream";
+/// The name of the protocol, in the header `upgrade`.
+pub const COPY_STREAM_PROTOCOL: &str = "sandstorm-copies";
+
+/// The first byte of an answer to a question that was understood.
+const ANSWERED: u8 = 0;
+/// The first byte of a refusal, which is one line.
+const REFUSED: u8 = 1;
+
+/// The bytes of a connection.
+trait StreamBytes: Read + Write + Send {}
+
+impl<T: Read + Write + Send> StreamBytes for T {}
+
+/// The end of it that asks.
+pub(crate) struct CopyStream {
+    bytes: BufReader<Box<dyn StreamBytes>>,
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Reads a length and so many bytes.
+fn read_message(from: &mut impl Read, most_bytes: u64, into: &mut Vec<u8>) -> io::Result<()> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if u64::from(length) > most_bytes {
+        return Err(invalid("a message about a copy is too long"));
+    }
+    into.clear();
+    from.take(u64::from(length)).read_to_end(into)?;
+    match into.len() == length as usize {
+        true => Ok(()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Connects to the control port of a server, with TLS if it has any.
+fn connect(server: &ServerState, uri: &Uri) -> io::Result<Box<dyn StreamBytes>> {
+    let host = uri.host().ok_or_else(|| invalid("its address has no host"))?;
+    let is_tls = uri.scheme_str() == Some("https");
+    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let address = (bare, port).to_socket_addrs()?.next().ok_or_else(|| invalid("its host has no address"))?;
+    let socket = TcpStream::connect_timeout(&address, REPLICA_TIMEOUT)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(REPLICA_TIMEOUT))?;
+    socket.set_write_timeout(Some(REPLICA_TIMEOUT))?;
+    if !is_tls {
+        return Ok(Box::new(socket));
+    }
+    let trust = Trust::pin(&server.fingerprint).ok_or_else(|| invalid("it has told no fingerprint"))?;
+    Ok(Box::new(trust.pinned_stream(host, socket)?))
+}
+
+/// Reads the head of the answer to the request; returns whether it begins the other protocol.
+fn is_upgraded(bytes: &mut impl Read) -> io::Result<bool> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        bytes.read_exact(&mut byte)?;
+        head.push(byte[0]);
+        if head.len() > UPGRADE_HEAD_BYTES {
+            return Err(invalid("the head of its answer is too long"));
+        }
+    }
+    Ok(head.starts_with(b"HTTP/1.1 101 "))
+}
+
+impl CopyStream {
+    /// One to a server as it has told of itself. `None`: it answers requests only, as earlier versions do and one with
+    /// too many connections.
+    ///
+    /// # Errors
+    /// It cannot be reached, or breaks off.
+    pub(crate) fn begin(server: &ServerState, key: &str) -> io::Result<Option<CopyStream>> {
+        let uri: Uri = server.control.parse().map_err(|_| invalid("its address is none"))?;
+        let authority = uri.authority().ok_or_else(|| invalid("its address has no host"))?;
+        let mut bytes = BufReader::new(connect(server, &uri)?);
+        let request = format!(
+            "POST {COPY_STREAM_PATH} HTTP/1.1\r\nhost: {authority}\r\nconnection: upgrade\r\nupgrade: \
+             {COPY_STREAM_PROTOCOL}\r\n{PEER_KEY_HEADER}: {key}\r\ncontent-length: 0\r\n\r\n"
+        );
+        bytes.get_mut().write_all(request.as_bytes())?;
+        bytes.get_mut().flush()?;
+        Ok(is_upgraded(&mut bytes)?.then_some(CopyStream { bytes }))
+    }
+
+    /// Asks, and waits for the answer. After an error nothing is asked any more.
+    pub(crate) fn ask(&mut self, question: &[u8]) -> Result<Vec<u8>, PeerRefusal> {
+        let failed = |error: io::Error| PeerRefusal::Failed(error.to_string());
+        let mut sent = Vec::with_capacity(4 + question.len());
+        sent.extend_from_slice(&(question.len() as u32).to_le_bytes());
+        sent.extend_from_slice(question);
+        let bytes = self.bytes.get_mut();
+        bytes.write_all(&sent).and_then(|()| bytes.flush()).map_err(failed)?;
+        let (mut kind, mut answer) = ([0], Vec::new());
+        self.bytes.read_exact(&mut kind).map_err(failed)?;
+        read_message(&mut self.bytes, REPLICA_ANSWER_BYTES, &mut answer).map_err(failed)?;
+        match kind[0] {
+            ANSWERED => Ok(answer),
+            REFUSED => Err(PeerRefusal::Said(String::from_utf8_lossy(&answer).into_owned())),
+            _ => Err(failed(invalid("an answer about a copy is none"))),
+        }
+    }
+}
+
+/// Answers what comes over a connection that has changed its protocol, until it ends. `answer` returns `None` when this
+/// server stops.
+///
+/// # Errors
+/// The connection has broken off, was idle for too long, or does not keep to the protocol.
+pub fn serve_copy_stream(
+    stream: impl Read + Write,
+    mut answer: impl FnMut(&[u8]) -> Option<Result<Vec<u8>, String>>,
+) -> io::Result<()> {
+    let mut bytes = BufReader::new(stream);
+    let (mut question, mut sent) = (Vec::new(), Vec::new());
+    loop {
+        read_message(&mut bytes, REPLICA_QUESTION_BYTES as u64, &mut question)?;
+        let Some(answered) = answer(&question) else { return Ok(()) };
+        let (kind, body) = match answered {
+            Ok(body) => (ANSWERED, body),
+            Err(why) => (REFUSED, why.into_bytes()),
+        };
+        sent.clear();
+        sent.push(kind);
+        sent.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        sent.extend_from_slice(&body);
+        bytes.get_mut().write_all(&sent)?;
+        bytes.get_mut().flush()?;
+        // One large question leaves no memory behind.
+        question.shrink_to(KEPT_BYTES);
+    }
+}
+
+/// Bytes that a connection keeps for its next question.
+const KEPT_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A server that answers the request with a head, and then as `answer` says.
+    fn server(
+        head: &'static str,
+        answer: impl FnMut(&[u8]) -> Option<Result<Vec<u8>, String>> + Send + 'static,
+    ) -> (ServerState, std::thread::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let control = format!("http://{}/", listener.local_addr().unwrap());
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                asked.push(byte[0]);
+            }
+            stream.write_all(head.as_bytes()).unwrap();
+            let _ended = serve_copy_stream(stream, answer);
+            String::from_utf8(asked).unwrap()
+        });
+        (ServerState { control, ..ServerState::example() }, served)
+    }
+
+    const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nupgrade: sandstorm-copies\r\n\r\n";
+
+    #[test]
+    fn questions_of_all_sizes_are_answered_or_refused_by_turns() {
+        let (state, served) = server(SWITCHED, |question| match question.len() {
+            3 => Some(Err("three are refused".to_owned())),
+            5 => None,
+            _ => Some(Ok(question.iter().rev().copied().collect())),
+        });
+        let mut stream = CopyStream::begin(&state, "a-key").unwrap().expect("it has the protocol");
+        for length in [0, 1, 2, 100_000, 4, REPLICA_ANSWER_BYTES as usize, 1] {
+            let question: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let answer = stream.ask(&question).map_err(|error| error.to_string()).unwrap();
+            assert!(answer.iter().eq(question.iter().rev()), "{length} bytes");
+        }
+        assert!(matches!(stream.ask(b"abc"), Err(PeerRefusal::Said(why)) if why == "three are refused"));
+        assert_eq!(stream.ask(b"ab").ok(), Some(b"ba".to_vec()), "a refusal ends nothing");
+        assert!(matches!(stream.ask(b"abcde"), Err(PeerRefusal::Failed(_))), "the server has stopped");
+        drop(stream);
+        let asked = served.join().unwrap();
+        assert!(asked.starts_with("POST /v1/cluster/copy-stream HTTP/1.1\r\n"), "{asked}");
+        assert!(asked.contains("\r\nsandstorm-peer-key: a-key\r\n"), "{asked}");
+    }
+
+    #[test]
+    fn a_server_without_the_protocol_is_told_from_one_that_breaks_off() {
+        let head = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+        let (state, _served) = server(head, |_| None);
+        assert!(CopyStream::begin(&state, "").unwrap().is_none());
+        let (state, _served) = server("HTTP/1.1 101", |_| None);
+        assert!(CopyStream::begin(&state, "").is_err());
+        let gone = ServerState { control: "http://127.0.0.1:1".to_owned(), ..ServerState::example() };
+        assert!(CopyStream::begin(&gone, "").is_err());
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_before_it_is_read() {
+        let long = (REPLICA_QUESTION_BYTES as u32 + 1).to_le_bytes();
+        let refused = serve_copy_stream(std::io::Cursor::new(long.to_vec()), |_| Some(Ok(Vec::new())));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}
