@@ -2,7 +2,7 @@
 //! what is behind it; here is what a table asks and tells, under the lock of a stripe where a change is made.
 //!
 //! A read of a key that is not in memory, and not known to be absent, meets a miss as a cold record does
-//! ([`crate::spill::ColdMiss`]): whoever asked waits and asks again. A change marks its key as dirty before it is made.
+//! ([`crate::spill::ColdMiss`]): the caller waits and asks again. A change marks its key as dirty before it is made.
 //! Where the policy has answers wait for the backing, the change has a *wait* ([`waits`]), which the answer takes along
 //! in place of a position of the log.
 

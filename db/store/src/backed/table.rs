@@ -207,7 +207,7 @@ impl ExclusiveStripes<'_> {
 
 impl LockedStripe<'_> {
     /// Refuses to decide by what is in memory of a key where the backing has to be asked first. While records are kept
-    /// in memory, whoever locked them has asked.
+    /// in memory, the caller that locked them has asked.
     #[inline]
     pub(crate) fn check_loaded(
         &self,

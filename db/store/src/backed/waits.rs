@@ -13,8 +13,8 @@ use sandstorm_log::later_position;
 
 /// The bit that tells a wait from a position of the log, which counts bytes.
 const WAIT_BIT: u64 = 1 << 63;
-/// The time after which a wait that has ended is forgotten. Answers look at it within a turn of their worker; one that
-/// came later would be told that nobody knows.
+/// The time after which a wait that has ended is forgotten. Answers look at it within a turn of their worker; a later
+/// one would be told that the outcome is unknown.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
 
 /// What became of a wait.
@@ -24,7 +24,7 @@ pub enum WaitState {
     Waits,
     /// The backing has it; the answer waits for this position of the log besides (0: for none).
     Ended(u64),
-    /// The backing has refused, or nobody knows.
+    /// The backing has refused, or the outcome is unknown.
     Failed,
 }
 

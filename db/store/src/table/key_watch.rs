@@ -13,7 +13,7 @@ use super::buckets::stripe_of;
 use super::update::ExclusiveStripes;
 use crate::Participant;
 
-/// Locks among which the watched hashes of a table are divided, so that writers who delete seldom meet at one.
+/// Locks among which the watched hashes of a table are divided, so that writers that delete seldom meet at one.
 const SHARDS: usize = 16;
 
 /// The watched hashes of one table.

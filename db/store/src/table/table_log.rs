@@ -15,7 +15,7 @@ pub enum TableLogging {
     Off = 0,
     /// They are logged, and shown at once.
     AtOnce = 1,
-    /// They are logged; who has seen one has a [`ShownPosition`](crate::ShownPosition) that waits for it.
+    /// They are logged; a caller that has seen one has a [`ShownPosition`](crate::ShownPosition) that waits for it.
     Awaited = 2,
     /// As above, and it waits for the copies on other servers, too.
     Copied = 3,
