@@ -5,7 +5,7 @@
 //! Otherwise it is damage, and nothing is read.
 //!
 //! The bytes behind the last position that is known to be on the disk are written again, to a new segment, before
-//! anybody sees them: a read may have come from memory of the system that never reached the disk.
+//! a client sees them: a read may have come from memory of the system that never reached the disk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
