@@ -44,7 +44,7 @@ pub enum ClusterStartError {
     Thread(#[from] std::io::Error),
 }
 
-/// A server that has read what it owns, and has not told anybody yet.
+/// A server that has read what it owns, and has not announced itself yet.
 pub struct JoiningServer {
     store: EtcdStore,
     member: ClusterMember,

@@ -78,7 +78,7 @@ pub struct SuspectedServer {
     pub is_gone: bool,
     /// Why this server does not take its place by itself; `None`: it does, or it is not gone yet.
     pub obstacle: Option<String>,
-    /// Whether it stays so until somebody decides.
+    /// Whether it stays so until an operator decides.
     pub needs_operator: bool,
 }
 
@@ -169,7 +169,7 @@ impl CopiesView {
         }
         let notes = &mut *self.notes.lock();
         notes.push_back(note);
-        // Nobody has looked for long: the oldest ones are forgotten.
+        // They were not read for long: the oldest ones are forgotten.
         let forgotten = notes.len().saturating_sub(FAILOVER_NOTES);
         notes.drain(..forgotten);
     }

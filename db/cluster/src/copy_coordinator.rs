@@ -82,7 +82,7 @@ pub(crate) struct SuccessionRequest {
     pub(crate) boot: u64,
     /// The revision of the last change of tables, by which none of them loses a record.
     pub(crate) directory_revision: u64,
-    /// When it is old: whoever has made it may have been stopped since.
+    /// When it is old: the thread that made it may have been stopped since.
     pub(crate) until: Instant,
     /// Milliseconds for which nothing was heard of the owner.
     pub(crate) silent_ms: u64,
@@ -105,7 +105,7 @@ pub(crate) enum MapObstacle {
     MapIsOld,
     /// This server belongs to the cluster no more, or its own place was taken.
     IsReplaced,
-    /// It has told nobody lately that it lives.
+    /// It has given no sign of life lately.
     IsNotKnown,
     IsDraining,
     IsOnProbation,
@@ -372,7 +372,7 @@ impl CopyCoordinator {
         is_stalled.then(|| (owner.to_owned(), successor.to_owned()))
     }
 
-    /// Whether this server has taken the place of that one, and nobody takes it any more.
+    /// Whether this server has taken the place of that one, and the succession is over.
     pub(crate) fn has_taken(&self, owner: &str) -> bool {
         let state = self.state.lock();
         let known = state.map.generations.get(owner);

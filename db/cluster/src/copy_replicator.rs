@@ -317,7 +317,7 @@ fn run_link(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) {
 }
 
 /// Has the server remove a copy that no generation has had: what was copied takes its room. Links that have ended are
-/// never begun again. If there is no answer, the server removes it once nobody has asked for it for long.
+/// never begun again. If there is no answer, the server removes it once no question for it has come for long.
 fn remove_given_up(keeping: &CopyReplication, name: &CopyName) {
     if keeping.copies.needed().contains(name) {
         return;

@@ -66,7 +66,7 @@ struct KnownDamage {
     copies: BTreeMap<CopyName, CopyDamage>,
     /// Those that were found since the start.
     found: u64,
-    /// The owners of those of which nobody was told yet, and what was found.
+    /// Findings that are not reported yet: the owner of each copy, and what was found.
     notes: Vec<(String, String)>,
 }
 
@@ -382,7 +382,7 @@ impl CopyStore {
         let name = (head.owner.clone(), head.copy);
         // Its owner would show records for longer than this copy waits until it is read.
         head.check_lease().map_err(|why| LogError::unusable(&folder_name(&name), &why))?;
-        // Only who begins with it has it made: one that is missed later has lost what it has promised.
+        // Only an owner that begins with a copy has it made: a copy that is missing later has lost what it promised.
         let makes = matches!(head.ask, ReplicaAsk::State { makes: true });
         let access = if makes { CopyAccess::Makes } else { CopyAccess::Uses };
         // Behind a disk that hangs no more threads gather than there are questions in this time: they are asked again.

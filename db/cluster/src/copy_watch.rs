@@ -4,8 +4,8 @@
 //! An owner asks its copies again and again. One that asks no more is asked itself: it is gone if nothing listens
 //! there, or if several questions in a row fail or stay without an answer. Silence is counted in this server's own
 //! ticks, and only in those that come in time: a server that was stopped, or has had no processor, has heard nothing
-//! meanwhile, and knows nothing of the others when it wakes. Nothing here decides what is safe: whoever is replaced by
-//! mistake loses its place, and no record.
+//! meanwhile, and knows nothing of the others when it wakes. Nothing here decides what is safe: a server that is
+//! replaced by mistake loses its place, and no record.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -223,7 +223,7 @@ mod tests {
             }
             let Some((question, since)) = self.asked[at].clone() else { return };
             let answer = match (self.is_gone, self.is_refused) {
-                // A live one answers before the time is over; whoever has slept sees both at once, and the time first.
+                // A live one answers before the time is over; a watch that slept sees both at once, the time first.
                 (false, _) if self.now >= since + ASK_TICKS => LifeAnswer::Silent,
                 (false, _) if self.now >= since + ANSWER_TICKS => LifeAnswer::Serves,
                 (true, true) => LifeAnswer::Refused,

@@ -281,7 +281,7 @@ impl WatcherLoop {
             }
             self.note(owner, obstacle);
         }
-        // Whoever could go on with it wants it above, and has it long before the successor counts as gone.
+        // A server that could go on with it requests it above, long before the successor counts as gone.
         if let Some((owner, successor)) = stalled {
             self.note(&owner, Some(SuccessionObstacle::SuccessorIsGone(successor)));
         }

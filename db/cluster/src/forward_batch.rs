@@ -88,8 +88,8 @@ impl BatchUnderWay {
         BatchUnderWay { batch, deadline, answers: Mutex::new(answers), budget: Arc::clone(budget) }
     }
 
-    /// Answers some of the commands, by their numbers. Whoever waits is told once all are answered. An answer that a
-    /// command has already stays.
+    /// Answers some of the commands, by their numbers. The waiting connection is told once all are answered. An answer
+    /// that a command has already stays.
     pub(crate) fn answer(&self, answered: impl IntoIterator<Item = (usize, ForwardedAnswer)>) {
         let ended = {
             let mut answers = self.answers.lock();

@@ -130,7 +130,7 @@ mod tests {
         assert!(matches!(asked(None), LifeAnswer::Failed | LifeAnswer::Silent));
         let long = "x".repeat(2 * LIFE_ANSWER_BYTES as usize);
         assert!(matches!(asked(Some(("200 OK", long))), LifeAnswer::Unclear | LifeAnswer::Silent));
-        // A port that was free a moment ago: nobody listens.
+        // A port that was free a moment ago: nothing listens there.
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let server = ServerState { control: format!("http://{gone}"), ..ServerState::example() };
         assert!(matches!(ask_life("a", &server, "secret"), LifeAnswer::Refused | LifeAnswer::Silent));

@@ -268,7 +268,7 @@ impl MoveCoordinator {
             };
             match changed {
                 Ok((map, count)) => return Some(MapChange { map, removed_server, answer: Some((sender, count)) }),
-                // Nobody waits any more.
+                // The caller may wait no more.
                 Err(why) => drop(sender.try_send(Err(why))),
             }
         }
@@ -353,7 +353,7 @@ impl MoveCoordinator {
         self.removal.lock()
     }
 
-    /// Serves the slots no more. Whoever has begun to write is not waited for.
+    /// Serves the slots no more. Writers that have begun are not waited for.
     pub(crate) fn freeze(&self, attempt: u64) -> Result<(), String> {
         let mut state = self.state.lock();
         let current = Self::current(&mut state, attempt)?;

@@ -47,7 +47,7 @@ impl StoredSlots {
         StoredSlots { epoch: self.epoch + 1, ..self.clone() }
     }
 
-    /// With the moves that somebody wants. `new_id` gives each a number.
+    /// With the moves that a caller wants. `new_id` gives each a number.
     ///
     /// # Errors
     /// One line: the target is no server of the cluster, the slots have no owner, or are moving already.

@@ -248,7 +248,7 @@ impl StoredSlots {
             return Err(format!("server {server} is silent: start it, then add it"));
         }
         let mut map = self.next_epoch();
-        // Whoever adds it says that it is well.
+        // The operator that adds it says that it is well.
         map.on_probation.remove(server);
         if map.draining.remove(server).is_some() {
             // What it was to give away stays.
