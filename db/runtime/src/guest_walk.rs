@@ -47,12 +47,12 @@ impl<'a> OpenStack<'a> {
     /// Of a parked stack, which nothing runs on.
     pub(super) fn of_stack(stack: &'a GuestStack) -> OpenStack<'a> {
         let low = stack.mapping().low().expose_provenance();
-        // SAFETY: all but the closed part is readable; it is borrowed, and nobody writes to a stack that is parked.
+        // SAFETY: all but the closed part is readable; it is borrowed, and a parked stack is not written to.
         unsafe { OpenStack::of_memory(low + stack.closed_bytes(), low + stack.mapping().len()) }
     }
 
     /// # Safety
-    /// The bytes between the addresses are readable, and nobody writes to them during `'a`.
+    /// The bytes between the addresses are readable, and are not written to during `'a`.
     unsafe fn of_memory(low: usize, top: usize) -> OpenStack<'a> {
         let first = std::ptr::with_exposed_provenance(low);
         // SAFETY: this function's contract; all bytes are values.

@@ -1,4 +1,4 @@
-//! Where calls under way are, for somebody who asks: in which of the extensions that have called each other, at which
+//! Where calls under way are, when a client asks: in which of the extensions that have called each other, at which
 //! line, and what they wait for. A call that was switched out is found on its stack. One that waits in an `.await` has
 //! none, so where it waits for records it is polled once more, as its future allows at any time: in the host's function
 //! that says that it has to wait on, its stack is looked at. One that waits for an extension that it has called is not
@@ -40,7 +40,7 @@ pub struct CallLevel {
     pub extension: Arc<LoadedExtension>,
     /// What its code does.
     pub activity: CallActivity,
-    /// Where it is, the innermost function first; none: not known, or nobody wanted it.
+    /// Where it is, the innermost function first; none: not known, or not asked for.
     pub places: Vec<CodePlace>,
 }
 
