@@ -20,7 +20,7 @@ pub enum LineLevel {
     Warn = 2,
     /// Something happened.
     Info = 3,
-    /// Kept only while somebody asks for it.
+    /// Kept only while a reader asks for it.
     Debug = 4,
 }
 
@@ -136,7 +136,7 @@ impl TenantLog {
         self.level.load(Relaxed).max(LineLevel::Info as u32)
     }
 
-    /// Keeps lines of [`LineLevel::Debug`] for some seconds from now on: somebody asks for them.
+    /// Keeps lines of [`LineLevel::Debug`] for some seconds from now on: a reader asks for them.
     pub fn keep_debug_lines(&self) {
         self.debug_until_ns.store(uptime_ns() + LOG_DEBUG_S * 1_000_000_000, Relaxed);
         self.level.store(LineLevel::Debug as u32, Relaxed);
