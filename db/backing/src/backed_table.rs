@@ -435,7 +435,7 @@ impl TableBackend for BackedTable {
         }
         dirty.change = change;
         if policy == BackingPolicy::WriteThrough && dirty.is_conflicted {
-            // It is not written before somebody has decided.
+            // It is not written before the operator has decided.
             let wait = waits::begin();
             waits::end(wait, false);
             return wait;

@@ -97,7 +97,7 @@ impl FakeS3 {
         self.objects.lock().keys().cloned().collect()
     }
 
-    /// Changes an object behind everybody's back; returns whether there is one.
+    /// Changes an object unnoticed by its table; returns whether there is one.
     pub fn change(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) -> bool {
         self.objects.lock().get_mut(name).map(change).is_some()
     }

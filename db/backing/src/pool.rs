@@ -90,7 +90,7 @@ impl TableQueue {
             && !(self.loads.is_empty() && self.writes.is_empty() && self.forgets.is_empty())
     }
 
-    /// Takes the next request: loads first, since somebody waits for each.
+    /// Takes the next request: loads first, since a reader waits for each.
     fn take(&mut self) -> Option<TableRequest> {
         if self.under_way >= REQUESTS_PER_TABLE {
             return None;

@@ -368,8 +368,8 @@ impl BackedTable {
         self.postpone((hash, key), retry_after_ms(failures));
     }
 
-    /// Another writer has changed the object since this table has seen it. With write-through nobody was told that the
-    /// change was made: it is dropped, and the other's record taken. With write-back somebody was: both stay.
+    /// Another writer has changed the object since this table has seen it. With write-through no client was told that
+    /// the change was made: it is dropped, and the other's record taken. With write-back one was: both stay.
     fn meet_conflict(
         &self,
         participant: &Participant,
