@@ -41,7 +41,7 @@ struct LogPlace {
     folder: Option<PathBuf>,
     /// Whether what waits for copies does so: in a cluster.
     has_copies: bool,
-    /// Those who want to know that the log has got on.
+    /// Hooks that are called when the log has progressed.
     hooks: Arc<RwLock<Vec<LogProgressHook>>>,
 }
 
