@@ -1,4 +1,4 @@
-//! Keys that are used much, over all tables, before anybody suspects one: of each table an access is drawn some ten
+//! Keys that are used much, over all tables, before an operator suspects one: of each table an access is drawn some ten
 //! times a second, one of 32 on average, and counted here.
 //!
 //! The workers do nothing for it but what a watch of a table costs them, for the few accesses until the drawn one. A

@@ -46,7 +46,7 @@ pub const HTTP_CALL_TIMEOUT_MS_MAX: u64 = 60_000;
 /// Bytes of a typed reply as JSON, about: 20 ms of the control port's thread. The names of a type's fields make JSON of
 /// a hundred times the bytes that the call has returned, which its tenant's quota counts.
 pub const HTTP_REPLY_JSON_BYTES: usize = 4 << 20;
-/// Time for which the answer to a call with an idempotency key is remembered: longer than anybody repeats a request.
+/// Time for which the answer to a call with an idempotency key is remembered: longer than clients repeat a request.
 pub const IDEMPOTENCY_LIFETIME: Duration = Duration::from_secs(600);
 /// Bytes of an idempotency key, at most: a UUID has 36.
 pub const IDEMPOTENCY_KEY_BYTES: usize = 128;

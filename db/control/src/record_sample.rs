@@ -31,7 +31,7 @@ pub(crate) fn visit_sample(
     visit: &mut dyn FnMut(&RecordRef<'_>),
 ) {
     let mut scan = |from: u64, records: usize| {
-        // A guard for each piece: nobody's memory waits for the whole.
+        // A guard for each piece: no freeing of memory waits for the whole.
         let guard = participant.guard();
         table.scan(&guard, from, records, now_ms, &mut |record| visit(&record))
     };

@@ -321,7 +321,7 @@ impl ArtifactStore {
     }
 }
 
-/// The versions of an extension that were known before, and that nobody knows or has enabled any more.
+/// The versions of an extension that were known before, and that are neither kept nor enabled any more.
 fn dropped(name: &str, before: &TenantView, snapshot: &DirectorySnapshot) -> std::vec::IntoIter<u64> {
     let tenant = before.tenant.id;
     let Some(now) = snapshot.tenant(tenant) else { return Vec::new().into_iter() };

@@ -71,7 +71,7 @@ pub(super) async fn show(
         let records = entry.table.stats().records;
         let shown = participant.shown().take();
         drop(participant);
-        // Nobody is shown what a crash may take back.
+        // No client is shown what a crash may take back.
         control.directory.wait_for_disk(shown)?;
         Ok::<_, ApiError>((sample, records))
     });

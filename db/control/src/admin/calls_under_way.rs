@@ -56,7 +56,7 @@ async fn ask(workers: &LocalCaller, view: &TenantView, extension: Option<&str>, 
         .map(|worker| {
             let (answer, answered) = oneshot::channel();
             let done = Box::new(move |found| {
-                // Nobody waits for it any more if it comes too late.
+                // No request waits for it any more if it comes too late.
                 let _late = answer.send(found);
             });
             let extension = extension.clone();

@@ -1,5 +1,5 @@
-//! The numbers of slow requests over a restart. Not all slow requests are kept, but whoever was told the number of one
-//! may ask for it after a restart: no other request has it then.
+//! The numbers of slow requests over a restart. Not all slow requests are kept, but a client that was told the number
+//! of one may ask for it after a restart: no other request has it then.
 //!
 //! A file has the last number that may have been given. While the server runs that is far ahead of what it has given,
 //! so that it is seldom written, and holds after a crash. A server that ends in order writes what it has given.

@@ -68,7 +68,7 @@ fn begin(caller: &LocalCaller, (view, routes): (&TenantView, &CallRoutes), calls
             Ok(args) => {
                 let (done, result) = oneshot::channel();
                 let done = Box::new(move |result| {
-                    // Whoever has asked waits for it, unless its time is over.
+                    // The asking server waits for it, unless its time is over.
                     let _late = done.send(result);
                 });
                 let extension = Arc::clone(&extension);

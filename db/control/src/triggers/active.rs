@@ -256,7 +256,7 @@ impl ActiveTrigger {
     }
 
     /// Finds new calls: a schedule that is due, changes in the log. Returns whether it has read all that
-    /// it can take. `home`: who makes the calls of a schedule.
+    /// it can take. `home`: the server that makes the calls of a schedule.
     pub(super) fn find_calls(
         &mut self,
         (view, log): (&TenantView, Option<&Arc<ChangeLog>>),

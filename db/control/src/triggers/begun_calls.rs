@@ -18,7 +18,7 @@ use sandstorm_server::workers::{LocalCall, LocalCallResult};
 /// Makes calls of a tenant on its home worker.
 pub(crate) type CallSink = Box<dyn Fn(u32, Vec<LocalCall>) + Send + Sync>;
 
-/// Who makes calls that begin.
+/// What makes calls that begin.
 pub(crate) struct CallSinks {
     /// At this server.
     pub(crate) here: CallSink,

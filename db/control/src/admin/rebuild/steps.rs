@@ -89,7 +89,7 @@ fn check_kept(control: &ControlState, tenant: u32, usage: &Arc<TenantUsage>, nam
             Err(StepFailure::Refused(why) | StepFailure::Failed(why)) => Some(why),
         };
         if why != loaded.refused {
-            // It may be called by now, or be kept no more: whoever made it so has it looked at.
+            // It may be called by now, or be kept no more: the change that did so has it checked.
             let _gone = control.directory.refuse_kept(tenant, name, kept.version, why.as_deref());
         }
     }
@@ -241,7 +241,7 @@ impl RebuildStep<'_> {
         loop {
             let denied = self.control.deny.all();
             self.check_native(&denied)?;
-            // The compiler works before the list is compared: an operator who denies something does not wait for it.
+            // The compiler works before the list is compared: an operator's denial does not wait for it.
             let made = make()?;
             if let Some(installed) = self.control.deny.while_unchanged(&denied, || self.install(made)) {
                 return installed;
