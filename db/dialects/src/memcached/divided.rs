@@ -2,9 +2,9 @@
 //! answers leave in the order of the requests.
 //!
 //! A *run* is what is forwarded at a time. It begins with a request for a key of another server. If that one only
-//! reads, those behind it go along as long as they only read, whoever has their keys, and those of this server are run
-//! meanwhile. Else those go along whose keys the same server has: it runs them in their order. So no write overtakes
-//! another, and a multiget of many keys asks each server once. The input of a run is kept until the answers are there.
+//! reads, those behind it go along as long as they only read, for keys of any server; this server's are run meanwhile.
+//! Else those go along whose keys the same server has: it runs them in their order. So no write overtakes another, and
+//! a multiget of many keys asks each server once. The input of a run is kept until the answers are there.
 
 use arrayvec::ArrayVec;
 use sandstorm_net::forwarding::{ForwardedAnswer, ForwardedBatch, ForwardedCommand};
