@@ -1,4 +1,4 @@
-//! The messages to and from the extension `tao`, and the format of its records, byte by byte: for callers who build
+//! The messages to and from the extension `tao`, and the format of its records, byte by byte: for callers that build
 //! messages of their own. The module comments of `ext/tao/src/lib.rs` say what each means; the extension's tests go
 //! through here.
 
