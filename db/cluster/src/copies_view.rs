@@ -1,4 +1,4 @@
-//! What of copies others see: how far those of this server's log are, and the copies of others' logs that are here.
+//! The status of copies: how far those of this server's log are, and which copies of other servers' logs are here.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;

@@ -1,10 +1,10 @@
-//! How far the copies of this server's log are, and what may be acknowledged: the place where the threads of copies
-//! meet. It has neither clocks nor threads.
+//! How far the copies of this server's log are, and what may be acknowledged. The threads of copies share this state.
+//! It has neither clocks nor threads.
 //!
-//! The server acknowledges what all copies of its generation have. It alone changes the generation, by a compared
-//! change of the map, and from the moment that it wants one all copies of both are needed, until the map shows what
-//! became of it. A new copy is wanted only once it has what was acknowledged. So each copy of the generation in the
-//! map has all that was acknowledged, whatever becomes of this server, or of a change that it has sent.
+//! The server acknowledges what all copies of its generation have. Only the server changes its generation, by compare
+//! and swap of the map. From the moment that it wants a new one it needs all copies of both, until the map shows the
+//! outcome. A new copy is wanted only once it has everything acknowledged. So each copy of the generation in the map
+//! has all that was acknowledged, whatever becomes of this server, or of a change that it has sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::Thread;

@@ -1,5 +1,5 @@
-//! The thread that watches the owners of copies that are here, and has this server take the place of one that is gone:
-//! by itself, where that loses no record and nothing speaks against it.
+//! The thread that watches the owners of the copies kept here. If one is gone, this server takes its place by itself,
+//! where that loses no record and no obstacle is known.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A client's commands that are with other servers, and what it is told of them.
+//! A client's commands that other servers run, and their answers to the client.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! The last changes of a log, which is read once: its changes are kept in memory until it is known which of them are
-//! the last ones of their keys. A log with too many is read a second time instead.
+//! The last changes of a log that is read once: its changes stay in memory until the last one of each key is known. A
+//! log with too many changes is read a second time instead.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Which change of a key is the last one of a log that is read twice in the same order.
+//! Finds the last change of each key in a log that is read twice in the same order.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -1,5 +1,5 @@
-//! The question of one server to another whether it is there, over its control port. It is asked where nothing else is
-//! heard, and so has little time.
+//! Asks another server whether it is alive, over its control port. It is asked when nothing else is heard of that
+//! server, and so has little time.
 
 use std::io;
 

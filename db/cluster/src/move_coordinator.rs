@@ -1,14 +1,14 @@
-//! What a server does with the moves of slots that it gives away or takes: the place where its threads meet.
+//! The moves of slots that a server gives away or takes: the state that its threads share.
 //!
-//! The source of a move owns the slots and serves them while the target copies their records. An *attempt* of the
-//! target begins with nothing, and ends with the source that serves the slots no more and hands them over, in one
-//! compared change of the map. Until then the copy is worth nothing, and is made again after any trouble; from then on
-//! the source's records are worth nothing.
+//! The source of a move owns the slots and serves them while the target copies their records. Each *attempt* of the
+//! target begins empty. At its end the source stops serving the slots and hands them over, by one compare and swap of
+//! the map. Until then the copy counts for nothing, and is made again after any trouble; from then on the source's
+//! records count for nothing.
 //!
-//! Only the source hands slots over, and only while it does not serve them: from [`MoveCoordinator::freeze`] on, unless
-//! it begins to serve them again, which it does only if no hand-over can be under way. So a process that starts, and
-//! does not know what an earlier one has sent, changes the map before it serves such slots (`StoredSlots::take_up`):
-//! what was sent before fails then.
+//! Only the source hands slots over, and only while it does not serve them: from [`MoveCoordinator::freeze`] on. It
+//! serves them again only if no hand-over can be under way. A process that starts does not know what an earlier one has
+//! sent, so it changes the map before it serves such slots (`StoredSlots::take_up`): a change that was sent before then
+//! fails.
 
 mod peer_lookup;
 

@@ -1,5 +1,5 @@
-//! Changes of the map of slots by moves. Each makes a new map of the next epoch; the caller writes it, if the map is
-//! still the one that it was made of.
+//! Changes of the map of slots by moves. Each makes a new map of the next epoch; the caller writes it if the old map is
+//! still the current one.
 
 use sandstorm_store::slots::SlotSpan;
 

@@ -1,4 +1,4 @@
-//! Where another server is, and with which key it believes this one.
+//! The address of another server, and the cluster's key, by which servers authenticate each other.
 
 use crate::change_calls::CallWaits;
 use crate::move_coordinator::MoveCoordinator;
