@@ -1,4 +1,4 @@
-//! What is noted of a call that the server ends: where its code was, and, if its author wants that, what it was given.
+//! What is noted of a call that the server ends: where its code was, and, if its author asked for that, its arguments.
 //!
 //! Guarantees: the stack that is walked is the engine's current one, or one that the invocation holds alone.
 #![allow(unsafe_code)]
