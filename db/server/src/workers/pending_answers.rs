@@ -1,5 +1,5 @@
-//! Answers that wait for the log's disk: what they show, a crash could still take back. They wait here, and the worker
-//! goes on. Each leaves, in their order, once the log is on the disk up to its position.
+//! Answers that wait for the log's disk, because a crash could still undo what they show. The worker goes on meanwhile.
+//! Each leaves, in their order, once the log is on the disk up to its position.
 
 use std::collections::VecDeque;
 
