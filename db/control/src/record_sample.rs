@@ -1,4 +1,4 @@
-//! A sample of a table's records: all of a small table, and of a large one some behind each of many places.
+//! A sample of a table's records: all of a small table; of a large one some records at each of many places.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -1,4 +1,4 @@
-//! Finds whose token, or whose session of the page, a request carries.
+//! Finds the owner of the token, or of the page's session, that a request carries.
 
 use axum::extract::connect_info::ConnectInfo;
 use axum::http::header;

@@ -1,4 +1,4 @@
-//! The route of a table's largest records: all are looked at in a small table, and as many at random in a large one.
+//! The route of a table's largest records: a small table is read whole, a large one at random places.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

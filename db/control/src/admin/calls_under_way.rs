@@ -1,4 +1,4 @@
-//! The route of calls under way: each worker is asked which it has, and, if the caller wants that, where they are.
+//! The route of calls under way: it asks each worker which ones it has, and where they are, if the caller wants that.
 
 use std::sync::Arc;
 

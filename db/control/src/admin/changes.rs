@@ -1,5 +1,5 @@
-//! The feed of a table's changes: what is in the log of a table with durability, from a position on. Writers pay
-//! nothing for it: the log's files are read.
+//! The feed of a table's changes: what the log has of a table with durability, from a position on. It reads the log's
+//! files, so writers pay nothing for it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! `/v1/cluster/commands`: commands of memcached clients that another server of the cluster sends, since their keys are
-//! this server's. A worker runs them; bytes are only passed on here, without a thread that waits.
+//! `/v1/cluster/commands`: memcached clients' commands that another server of the cluster forwards, since this server
+//! owns their keys. A worker runs them; this module only passes bytes on, without a thread that waits.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What became of pushes, and how long they waited and took.
+//! Counters of pushes: their outcomes, and how long they waited and took.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How many requests of a kind are under way at a time: of all tenants, and of each. Or of all addresses.
+//! Limits how many requests of a kind are under way at a time: of all tenants and of each, or of all addresses.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,4 +1,4 @@
-//! Calls of triggers that begin: at this server's workers, or at another server of the cluster; and those that have
+//! Calls of triggers under way, at this server's workers or at another server of the cluster, and those that have
 //! ended.
 
 use std::sync::Arc;

@@ -2,10 +2,10 @@
 //! tries are over.
 //!
 //! Changes of one key follow each other, as do changes whose keys share a slot. A change of the whole table waits for
-//! all before it, and all behind it wait for it.
+//! all changes before it, and all changes behind it wait for it.
 //!
-//! Several changes may be made one invocation, of any slots, and of a slot the first ones. If it fails, none of them
-//! counts as tried: each comes again among half as many, until the one that fails does so alone. That counts.
+//! One invocation may have several changes, of any slots; of each slot the first ones. If it fails, none of them counts
+//! as tried: each is tried again among half as many, until the failing one is alone. That try counts.
 //!
 //! In a cluster an invocation has changes of keys that one server owns, and is made there.
 

@@ -1,5 +1,5 @@
-//! Where calls for changes are made: here, or in a cluster at the server that owns the slot of the change's key by now.
-//! The log of this server has changes from before the slot has moved, and their calls read and write its keys.
+//! The server that makes a call for a change: this one, or in a cluster the present owner of the slot of the change's
+//! key. This server's log has changes from before a slot moved, and their calls read and write its keys.
 
 use std::sync::Arc;
 

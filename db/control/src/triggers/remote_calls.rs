@@ -1,5 +1,5 @@
 //! Calls for changes whose keys another server of the cluster owns by now: how they are sent there, and how it runs
-//! them. A server that was asked says of each what became of it; where there is no answer, the call is made again.
+//! them. The answering server reports the outcome of each call; without an answer, the call is made again.
 //!
 //! A request is the length of its head (four bytes, little endian), the head as JSON, and the changes of its calls, one
 //! behind the other, as the log's server has put them together. Their bytes for a typed function are made where they

@@ -1,4 +1,4 @@
-//! What becomes of a change of triggers.
+//! The outcomes of changes of triggers.
 
 /// Why a trigger is not made or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

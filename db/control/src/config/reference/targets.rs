@@ -1,4 +1,4 @@
-//! Sections about the receivers to which the server sends something.
+//! Sections about targets: the servers to which this server sends something.
 
 use super::{ReferenceSection, number, row};
 use crate::limits::{METRIC_SERIES_MAX, OTLP_INTERVAL_MAX_S};
