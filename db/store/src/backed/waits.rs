@@ -1,6 +1,6 @@
-//! Waits: what an answer waits for that shows a change which the backing of its table does not have yet.
+//! Waits for a backing: an answer that shows a change waits until the backing of its table has it.
 //!
-//! A wait is a number that goes where positions of the log go ([`crate::ShownPosition`]), with its highest bit set. So
+//! A wait is a number that is used like a position of the log ([`crate::ShownPosition`]), with its highest bit set. So
 //! answers of every protocol wait for a backing as they wait for the disk. Unlike positions, waits end in any order: an
 //! answer that has seen several of them, or a position besides, has a *joined* one.
 

@@ -111,7 +111,7 @@ impl RecordTable {
         self.stripes.iter().map(|stripe| stripe.state.lock().last_version).max().unwrap_or(0)
     }
 
-    /// Makes a record of another server again, with its version, in place of what is there. The quota is not checked.
+    /// Makes a record of another server again, with its version, in place of the present one. The quota is not checked.
     ///
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`, `NoMemory`, `NotLogged`; `OutOfMemory`: too many records surround its place.

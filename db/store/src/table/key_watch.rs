@@ -1,6 +1,6 @@
-//! Watches on absent keys. A record's version reveals every change to a key that is there. An absent key has none, and
-//! one that was written and deleted again looks as before. So removals of such keys are counted while a caller watches
-//! them.
+//! Watches on absent keys. A record's version reveals every change to a key that is there. An absent key has no
+//! version, and a key that was written and deleted again looks as before. So removals of watched keys are counted while
+//! a caller watches them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
