@@ -14,7 +14,7 @@ pub(crate) type ChangeVisit<'a> = dyn FnMut(&LoggedChange<'_>) -> Result<(), Str
 /// A change, whose key and value are with those of the others.
 #[derive(Clone, Copy)]
 struct KeptChange {
-    /// Its number among the changes of records; 0: it is none of a record.
+    /// Its number among the changes of records; 0: it changes no record.
     number: u64,
     kind: ChangeKind,
     table: u64,

@@ -131,7 +131,7 @@ impl StoredSlots {
         map
     }
 
-    /// How many of so many slots each of some servers gets, so that they have as equal numbers as can be in the end.
+    /// How many of `slots` slots each server gets, so that their numbers are as equal as possible in the end.
     fn levelled(&self, takers: &[String], slots: usize) -> Vec<(String, usize)> {
         let after = self.after_moves();
         let mut fewest: BinaryHeap<_> =
