@@ -216,7 +216,7 @@ pub const HOT_SAMPLE_COUNTERS: usize = 64;
 pub const HOT_SAMPLE_KEYS: usize = 5;
 /// Tables of which is known what was drawn, those that are used most: with 64 keys of up to 64 bytes each some 5 MiB.
 pub const HOT_SAMPLE_TABLES: usize = 512;
-/// A key that takes so many of a hundred accesses of its table is worth a word …
+/// A key that takes this percentage of its table's accesses is reported …
 pub const HOT_KEY_PERCENT: f64 = 20.0;
 /// … if these are so many a second: a worker answers a few of its own accord.
 pub const HOT_KEY_PER_S: f64 = 1_000.0;
@@ -385,7 +385,7 @@ pub const METRIC_SERIES_MAX: usize = 1_000;
 /// quota, which get series besides those, at most: an alert about one must not end because others are larger. A server
 /// with more has one cause for all.
 pub const METRIC_SERIES_IN_TROUBLE: usize = 1_000;
-/// From so many of a thousand parts on, a quota counts as nearly used.
+/// From this part on, in thousandths, a quota counts as nearly used.
 pub const NEARLY_USED_PER_MILLE: u64 = 900;
 /// Least time between two samples of counters for findings: growth is counted over one to two of these.
 pub const LIVE_SAMPLE_INTERVAL: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use crate::limits::RECORD_SCAN_RECORDS;
 /// How many records are looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SampleSize {
-    /// Records: all of a table that has no more, about so many of another one.
+    /// Records: all of a table that has no more, about this number of a larger one.
     pub(crate) records: u64,
     /// Places of a larger table that they lie behind: each in a part of its own, of equal parts of the hashes.
     pub(crate) places: u64,

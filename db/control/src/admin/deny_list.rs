@@ -107,7 +107,7 @@ impl DenyList {
                 }
                 *list.file.get_mut() = DenyFile { format: FORMAT, ..file };
             }
-            // A server on a full disk starts with what is there.
+            // A server on a full disk starts with the file as it is.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if let Err(error) = write(&path, list.file.get_mut()) {
                     tracing::warn!(%error, "nothing is denied to native code beyond the configuration");

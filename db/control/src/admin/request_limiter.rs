@@ -21,7 +21,7 @@ pub(super) struct RequestPermit<Owner: Copy + Eq + Hash = u32> {
 }
 
 impl<Owner: Copy + Eq + Hash> RequestLimiter<Owner> {
-    /// A limiter for so many requests of all owners, and so many of each.
+    /// A limiter with a bound on the requests of all owners, and one for each.
     pub(super) fn new(all: usize, per_owner: usize) -> Arc<RequestLimiter<Owner>> {
         Arc::new(RequestLimiter { all, per_owner, under_way: Mutex::default() })
     }

@@ -64,7 +64,7 @@ impl RemoteCalls {
         Ok(bytes)
     }
 
-    /// The calls of a request; `None`: it is none of this version.
+    /// The calls of a request; `None`: it is malformed, or of another version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<RemoteCalls> {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
         let (head, mut rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
@@ -93,7 +93,7 @@ impl RemoteOutcome {
         serde_json::to_vec(&outcomes).map_err(|error| error.to_string())
     }
 
-    /// The outcomes of an answer to so many calls; `None`: it is none.
+    /// The outcomes of an answer to that number of calls; `None`: it is malformed.
     fn decode(bytes: &[u8], calls: usize) -> Option<Vec<RemoteOutcome>> {
         let outcomes: Vec<(u8, String)> = serde_json::from_slice(bytes).ok()?;
         let known = |(status, text)| Some(RemoteOutcome { status: RpcStatus::from_byte(status)?, text });

@@ -161,7 +161,7 @@ pub(super) fn refused_by_policy(view: &TenantView, name: &str, loaded: &LoadedVe
     }
 }
 
-/// The result for what is there no more.
+/// The result for a version that is gone.
 pub(super) fn gone(tenant: &str, name: &str) -> RebuiltExtensionResponse {
     let (tenant, extension, text) = (tenant.to_owned(), name.to_owned(), String::new());
     RebuiltExtensionResponse { tenant, extension, version: 0, result: RebuildResult::Gone, tier: None, text }
@@ -301,7 +301,7 @@ impl RebuildStep<'_> {
         Ok(BuildRequest { tenant, version, source, tier, denied, check_only: false })
     }
 
-    /// Publishes what was made in place of what is there; nothing was made if that is right already.
+    /// Publishes the built version in place of the present one; nothing was built if that is right already.
     fn install(&self, made: Option<MadeExtension>) -> Result<RebuildResult, StepFailure> {
         let (id, directory) = (self.view.tenant.id, &self.control.directory);
         let Some(MadeExtension { extension, about, artifact }) = made else {
