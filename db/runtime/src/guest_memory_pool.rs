@@ -76,7 +76,7 @@ impl GuestMemoryPool {
     }
 
     /// Takes a memory for a tenant: one that it ran in, or a new one, or that of another tenant, which it wipes.
-    /// `None`: there are as many as there may be, and the tenant has its share.
+    /// `None`: the limit is reached, and the tenant has its share.
     ///
     /// # Errors
     /// The operating system's.

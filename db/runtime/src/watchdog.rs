@@ -107,7 +107,7 @@ pub(super) struct WatchdogState {
     workers: Mutex<Vec<WatchedWorker>>,
     /// Idle invocations that one engine has in excess and another can use.
     spare: Mutex<Vec<InvocationHandle>>,
-    /// What the process has only so many of.
+    /// The resources of which the process has a fixed number.
     pub(super) permits: ProcessPermits,
 }
 
