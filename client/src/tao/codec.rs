@@ -219,7 +219,7 @@ pub struct EncodedEdge<'r> {
     pub data: &'r [u8],
 }
 
-/// Reads the reply to a query of a list; `None` if it is none.
+/// Reads the reply to a query of a list; `None` if it is malformed.
 pub fn decode_list(mut reply: &[u8]) -> Option<(Vec<EncodedEdge<'_>>, Option<ListContinuation>)> {
     let [more] = take(&mut reply)?;
     let count = u32::from_le_bytes(take(&mut reply)?);
