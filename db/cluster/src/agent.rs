@@ -282,7 +282,7 @@ mod tests {
         let first = CopyStore::lock(&folder).unwrap();
         assert!(matches!(start(), ClusterStartError::Copies(sandstorm_log::LogError::Locked(_))));
         drop(first);
-        // One that could not join leaves nothing locked.
+        // A server that could not join leaves nothing locked.
         assert!(matches!(start(), ClusterStartError::State(..)));
         assert!(CopyStore::lock(&folder).is_ok());
         let _left = std::fs::remove_dir_all(folder);

@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// One that gets on by some bytes at each look, and then no more.
+    /// A caller that progresses by some bytes at each look, and then no more.
     #[derive(Default)]
     struct SlowCaller {
         at: AtomicU64,

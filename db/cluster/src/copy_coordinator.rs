@@ -431,8 +431,8 @@ impl CopyCoordinator {
         (*state.found.get_or_insert(end)).max(state.published)
     }
 
-    /// Wants other copies. Those that are not of the generation have all that was acknowledged; returns whether they
-    /// do.
+    /// Wants other copies. New ones, outside the generation, need all that was acknowledged; returns whether they have
+    /// it.
     pub(crate) fn want(&self, copies: Vec<CopyName>, held: &BTreeMap<CopyName, CopyPosition>) -> bool {
         let state = &mut *self.state.lock();
         let known = state.map.generations.get(&self.own_id).map_or(&[][..], |one| &one.copies);
@@ -449,7 +449,7 @@ impl CopyCoordinator {
         true
     }
 
-    /// Takes over how far the copies are. Returns what may be acknowledged.
+    /// Takes the positions of the copies. Returns what may be acknowledged.
     pub(crate) fn publish(&self, held: &BTreeMap<CopyName, CopyPosition>) -> CopiedUpTo {
         let state = &mut *self.state.lock();
         let has_generation = state.own(&self.own_id, self.boot).is_some_and(|own| !own.copies.is_empty());
@@ -556,7 +556,7 @@ mod tests {
         coordinator.end_loss();
         adopt(8, &map);
         assert!(!coordinator.has_lost());
-        // One that has had no generation that it knew of: its first change was made, and the answer lost.
+        // A coordinator that knew of no generation: its first change was made, and the answer lost.
         let fresh = CopyCoordinator::new(&own, 3);
         let none = StoredSlots::divided(std::slice::from_ref(&own));
         fresh.adopt((1, &none), (&servers, &live), "", Instant::now());

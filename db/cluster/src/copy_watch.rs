@@ -128,8 +128,8 @@ impl CopyWatch {
         questions
     }
 
-    /// Takes over what came of a question. One that was asked before the owner was heard, or before this server has
-    /// slept, is nothing.
+    /// Notes the answer to a question. It is ignored if the question is older than the owner's last word or this
+    /// server's last sleep.
     pub(crate) fn answer(&mut self, question: &LifeQuestion, answer: LifeAnswer) {
         let ticks = self.ticks;
         if self.under_way.get(&question.owner) == Some(&question.number) {
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(watch.gone().count(), 1, "it is gone until it answers");
         watch.answer(&again.expect("it is asked again"), LifeAnswer::Serves);
         assert_eq!((watch.gone().count(), watch.suspected().count()), (0, 0));
-        // One that has begun again, or asks, is there, whatever is answered to what was asked before.
+        // An owner that has restarted, or asks, is alive, whatever the answer to an earlier question.
         for seen in [silent(8, 3), silent(8, 4)] {
             let question = (0..=2 * SILENT_TICKS).find_map(|_| watch.tick(TickPace::Timely, &silent(7, 3)).pop());
             watch.tick(TickPace::Timely, &seen);

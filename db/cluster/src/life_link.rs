@@ -61,7 +61,7 @@ fn of_io_failure(error: &io::Error) -> LifeAnswer {
 
 /// Asks a server.
 pub(crate) fn ask_life(id: &str, server: &ServerState, key: &str) -> LifeAnswer {
-    // One that has told of no certificate cannot be asked.
+    // A server that has published no certificate cannot be asked.
     let Ok(agent) = peer_agent(server, ASK_TIMEOUT) else { return LifeAnswer::Unclear };
     let url = format!("{}{LIFE_PATH}", server.control.trim_end_matches('/'));
     let mut response = match agent.get(&url).header(PEER_KEY_HEADER, key).call() {

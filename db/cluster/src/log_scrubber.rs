@@ -225,7 +225,7 @@ fn judge_copy(
                     return false;
                 }
             }
-            // Sound the second time, or not looked at: what is behind was not read. One that was removed or replaced
+            // Sound the second time, or not looked at: what is behind was not read. A file that was removed or replaced
             // meanwhile is no part of the copy any more.
             FileOutcome::Damaged(_) => is_read &= !copy_store.has_file(name, file),
             FileOutcome::Unread => is_read = false,

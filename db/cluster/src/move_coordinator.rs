@@ -65,7 +65,7 @@ struct MoveCoordinatorState {
     /// The map that was read last.
     map: StoredSlots,
     servers: BTreeMap<String, ServerState>,
-    /// Those that have told of themselves lately.
+    /// Servers with a recent sign of life.
     live: BTreeSet<String>,
     peer_key: String,
     /// The revision of that map.
@@ -166,7 +166,7 @@ impl MoveCoordinator {
             let stored = state.map.moves.iter().find(|one| one.id == attempt.move_id);
             match stored {
                 Some(one) if self.has_taken_up(one) => {
-                    // One that was sent for an older map fails, and is sent again.
+                    // A hand-over sent for an older map fails, and is sent again.
                     if matches!(attempt.stage, CopyStage::Sent(sent) if sent != revision) {
                         attempt.stage = CopyStage::Ready;
                     }
@@ -459,8 +459,8 @@ impl MoveCoordinator {
         !self.state.lock().map.moves.iter().any(|one| one.id == move_id)
     }
 
-    /// Whether the map gives this server none of some slots. Those that it owns and does not serve for a moment are
-    /// its, and so are those of a server whose place it takes: their records come here.
+    /// Whether the map gives this server none of some slots. Slots that it owns but does not serve for a moment are its
+    /// own, and so are those of a server whose place it takes: their records come here.
     pub(crate) fn is_foreign(&self, span: SlotSpan) -> bool {
         let (state, id) = (self.state.lock(), self.slots.own_id());
         let is_own = |(first, last, owner): &(u16, u16, String)| {

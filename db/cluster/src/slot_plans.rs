@@ -45,7 +45,7 @@ pub struct PlannedMove {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownServers<'s> {
     pub(crate) all: &'s BTreeMap<String, ServerState>,
-    /// Those that have told of themselves lately: a hint, by which no slot is taken from any server.
+    /// Servers with a recent sign of life: a hint, by which no slot is taken from any server.
     pub(crate) live: &'s BTreeSet<String>,
 }
 
@@ -57,7 +57,7 @@ impl KnownServers<'_> {
         }
     }
 
-    /// Those that live and keep their slots, but for one.
+    /// The servers that live and keep their slots, but for one.
     pub(crate) fn takers(&self, map: &StoredSlots, but: &str) -> Vec<String> {
         let takes = |id: &&String| self.live.contains(*id) && !map.draining.contains_key(*id) && *id != but;
         self.all.keys().filter(takes).cloned().collect()

@@ -251,7 +251,7 @@ impl SuccessorLoop {
             // Its records would be taken for those of a dropped one.
             return Err(format!("the durability of table {table} was changed, and does not hold here yet"));
         }
-        // One that is not known was dropped, or has begun anew.
+        // An unknown table was dropped, or has begun anew.
         let Some(table) = taken.known.get(&change.table) else { return Ok(()) };
         let (tenant, id, serial) = (table.tenant, table.entry.id, table.entry.serial());
         let record = match change.kind {
