@@ -161,7 +161,7 @@ fn loads(
 ) -> Vec<HomeLoad> {
     let nothing = vec![WorkCounts::default(); shares.len()];
     let since = |view: &TenantView| -> Vec<WorkCounts> {
-        // One that was made in this window began with nothing.
+        // A tenant that was made in this window began with nothing.
         let before = before.get(&view.tenant.serial).unwrap_or(&nothing);
         let now = now.get(&view.tenant.serial).unwrap_or(before);
         now.iter().zip(before).map(|(now, before)| now.since(*before)).collect()

@@ -49,10 +49,10 @@ impl PendingAnswer {
 /// The answers of a port that wait.
 #[derive(Default)]
 pub(super) struct PendingAnswers {
-    /// Those that wait for the log's disk, and those that wait for its copies, too. In each, positions do not go down
-    /// from one to the next.
+    /// Answers that wait for the log's disk, and answers that wait for its copies, too. In each queue, positions never
+    /// decrease.
     queues: [VecDeque<PendingAnswer>; 2],
-    /// Those that wait for the backing of a table. They end in any order.
+    /// Answers that wait for the backing of a table. They end in any order.
     backed: Vec<PendingAnswer>,
     bytes: usize,
     by_tenant: HashMap<u32, usize>,

@@ -67,7 +67,7 @@ impl WorkerConnections {
         let is_elsewhere = |tenant: &u32| home_of(*tenant, context) != context.index;
         let tenants: HashSet<u32> = self.slots.tenants().filter(is_elsewhere).collect();
         if !tenants.is_empty() {
-            // Those that have arrived and wait in the queue are among these, unless their home is here now.
+            // Connections that have arrived and wait in the queue are among these, unless their home is here now.
             self.leaving.queue = self.slots.which(|connection| tenants.contains(&connection.tenant)).into();
         }
     }
