@@ -109,7 +109,7 @@ impl AllWaits {
             Some(BackingWait::Open(_)) => WaitState::Waits,
             Some(BackingWait::Done) => WaitState::Ended(0),
             Some(BackingWait::Joined(joined)) => joined.state(),
-            // One that was forgotten had ended long before.
+            // A forgotten wait had ended long before.
             Some(BackingWait::Failed) | None => WaitState::Failed,
         }
     }
