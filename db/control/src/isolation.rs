@@ -204,8 +204,8 @@ impl MeterState {
         of_second
     }
 
-    /// Chooses the tenants that are measured: those that send most. One that is measured stays until it sends no more,
-    /// or another sends twice as much: what is known of it is worth more than a little more of another.
+    /// Chooses the tenants that are measured: those that send most. A measured tenant stays until it sends no more, or
+    /// another sends twice as much: its history is worth more than a slightly busier tenant.
     fn choose(&mut self, snapshot: &DirectorySnapshot, now_ms: u64) {
         let tenants = &self.tenants;
         let recent = |id: u32| tenants.get(&id).map_or(0, |seen| seen.recent);

@@ -155,8 +155,8 @@ impl ArtifactStore {
         reloaded
     }
 
-    /// Loads the kept versions of an extension again. One that fails the checks is left where it is: it is built again
-    /// from its source if it is asked for.
+    /// Loads the kept versions of an extension again. A version that fails the checks stays on the disk: it is built
+    /// again from its source if it is asked for.
     fn reload_kept(
         &self,
         view: &TenantView,

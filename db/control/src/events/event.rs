@@ -104,7 +104,7 @@ pub struct EventFilter {
     pub since_ms: u64,
     /// Those about a tenant of this name.
     pub tenant: Option<String>,
-    /// Those that this tenant may see: its own name and id.
+    /// Events that this tenant may see: its own name and id.
     pub visible_to: Option<(String, u32)>,
     /// Without what panics of tenants' code said.
     pub withholds_texts: bool,

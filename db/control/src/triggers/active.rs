@@ -55,11 +55,11 @@ pub struct TriggerStatus {
 /// Calls of a trigger since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TriggerCounts {
-    /// Those that succeeded; of a trigger with a batch, changes.
+    /// Calls that succeeded; of a trigger with a batch, changes.
     pub succeeded: u64,
-    /// Those that failed, each try by itself; a batch is one.
+    /// Calls that failed, each try by itself; a batch is one.
     pub failed: u64,
-    /// Those that could not run, each try by itself.
+    /// Calls that could not run, each try by itself.
     pub not_run: u64,
     /// Times that a schedule was due while its last call was not over.
     pub skipped: u64,

@@ -380,7 +380,7 @@ impl CallQueue {
 
     /// The position up to which all changes are over, if those up to `read` were added.
     pub(crate) fn handled(&self, read: u64) -> u64 {
-        // Those that are no changes have no position.
+        // Calls without a change have no position.
         let mut open = self.waiting.values().chain(self.open.iter().flatten()).copied();
         let first = open.find(|before| *before != u64::MAX);
         first.unwrap_or(u64::MAX).min(read)

@@ -200,7 +200,7 @@ impl TriggerRunner {
     }
 
     /// Makes a trigger, or changes the one of its name that calls the same extension, as [`TriggerRunner::set`] does.
-    /// One that stays at its table keeps its position, a schedule that stays its next time.
+    /// A trigger of the same table keeps its position, an unchanged schedule its next time.
     ///
     /// # Errors
     /// [`TriggerError`]; `Exists` if the one of its name calls another extension.
