@@ -86,13 +86,13 @@ pub struct NewLogLine<'a> {
 /// Which lines to read.
 #[derive(Clone, Debug)]
 pub struct LogFilter {
-    /// Those after this one; `None`: the latest.
+    /// Lines after this one; `None`: the latest.
     pub after: Option<u64>,
-    /// Those of this extension.
+    /// Lines of this extension.
     pub extension: Option<String>,
-    /// Those that matter as much as this at least.
+    /// Lines of this level or a more important one.
     pub level: LineLevel,
-    /// Those of this call.
+    /// Lines of this call.
     pub call: Option<u64>,
     /// How many at most.
     pub limit: usize,
