@@ -328,7 +328,7 @@ impl BackedTable {
 
     pub(crate) fn remove_mark(&self, participant: &Participant, key: &[u8]) {
         let hash = self.marks.hash(key);
-        // One that stays is looked at once more after a restart.
+        // A mark that stays is looked at once more after a restart.
         let _else_later = self.marks.delete(participant, hash, key, sandstorm_store::StoreCondition::Always, 0);
     }
 

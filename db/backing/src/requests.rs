@@ -91,7 +91,7 @@ impl BackedTable {
         ObjectRecord::decode(&object.bytes, key)
     }
 
-    /// The record that an object has. One that is damaged is noted.
+    /// The record that an object has. A damaged object is noted.
     fn loaded_record<'o>(&self, object: &'o StoredObject, key: &'o [u8]) -> Result<LoadedRecord<'o>, SpillReadError> {
         let ObjectRecord { value, flags, expires_at_ms, .. } = self.decode(object, key).map_err(|why| {
             self.note_damage(&format!("the object {}: {why}", self.name(key)));
