@@ -50,7 +50,7 @@ impl Directory {
         });
         let (mut is_all, mut done) = (true, Ok(()));
         for (tenant, entry, settings) in &unsettled {
-            // One that fails keeps no other from being tried.
+            // A table that fails keeps no other from being tried.
             match self.settle_table(&mut settling, (*tenant, entry), settings) {
                 Ok(holds) => is_all &= holds,
                 Err(error) => done = done.and(Err(error)),

@@ -294,8 +294,8 @@ impl MemcachedSession {
         }))
     }
 
-    /// Appends the answers of a run, now that those of the other servers are there. Those that came too late, or were
-    /// given up for their length, are asked for anew by the next turn.
+    /// Appends the answers of a run, now that those of the other servers are there. Late answers, and those given up
+    /// for their length, are asked for again by the next turn.
     pub(crate) fn forwarded(&mut self, answers: Vec<ForwardedAnswer>, out: &mut Vec<u8>) {
         let Some(run) = &mut self.forwarded else { return };
         let (mut answers, mut done, mut ended) = (answers.into_iter(), 0, true);
