@@ -1,5 +1,5 @@
-//! A server in this process that speaks S3 as far as this crate does, checks signatures and conditions as the
-//! documentation has it, and fails as it is told: for tests.
+//! A fake S3 server in this process, for tests. It speaks S3 as far as this crate does, checks signatures and
+//! conditions as the documentation says, and fails on demand.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, BufRead, BufReader, Read, Write};

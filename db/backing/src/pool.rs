@@ -1,5 +1,5 @@
-//! The threads that ask backings, and what waits for them. Tables take turns, so that one with many requests, or with a
-//! backing that hangs, leaves threads to the others.
+//! The threads that ask backings, and their queue. Tables take turns, so a table with many requests, or with a backing
+//! that hangs, leaves threads to the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};

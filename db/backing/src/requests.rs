@@ -1,4 +1,4 @@
-//! Requests to a backing, as its threads make them: loads, writes, what becomes of conflicts, and flushes.
+//! Requests to a backing, as its threads make them: loads, writes, conflicts, and flushes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! What a table with a backing is told.
+//! The settings of a table with a backing.
 
 use std::time::Duration;
 
