@@ -1,5 +1,5 @@
-//! Changes of tables' durability that other servers of a cluster have made: they hold here once the disk of this server
-//! has what they promise. Nothing waits for a checkpoint meanwhile, however long it takes.
+//! Changes of tables' durability by other servers of a cluster. They hold here once this server's disk has what they
+//! promise. No thread waits for the checkpoint that this may take.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is kept of a table with a backing, and how it may change.
+//! The settings of a table's backing, and how they may change.
 
 use std::sync::Arc;
 
