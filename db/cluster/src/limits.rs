@@ -141,7 +141,7 @@ pub const FILL_REFUSED: Duration = Duration::from_secs(2);
 /// Time without the confirmation of all copies after which writes that wait for it are refused, as where the disk
 /// stalls.
 pub const COPIES_STALL: Duration = Duration::from_secs(5);
-/// Keys of a copy of which it is noted which change is the last one, while a server takes the place of another: 24
+/// Keys of a copy whose last changes are noted while a server takes the place of another: 24
 /// bytes each, in a table of 100 MiB that is doubled for the last time when it is half as large. Of further keys all
 /// changes are made.
 pub const LAST_CHANGES: usize = 7 << 19;
@@ -153,7 +153,7 @@ pub const KEPT_CHANGES_BYTES: usize = 64 << 20;
 pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which a copy that no generation has and no owner asks is removed.
 pub const COPY_IDLE: Duration = Duration::from_secs(600);
-/// Time for which a question about a copy waits for what another one does with it, before the answer is that it failed:
+/// Time for which a question about a copy waits for another one that uses the copy, before it fails:
 /// well below [`REPLICA_TIMEOUT`], so that a disk that hangs does not take all threads of the control port.
 pub const COPY_LOCK_WAIT: Duration = Duration::from_secs(1);
 /// Age of the map above which no copy is removed: the server may not hear of what has changed. Some looks of

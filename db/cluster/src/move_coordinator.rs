@@ -100,8 +100,8 @@ pub struct MoveCoordinator {
     boot: u64,
     state: Mutex<MoveCoordinatorState>,
     changed: Condvar,
-    /// Held while a target's question is answered from the tables, with how far it was shown one: what a late question
-    /// of an earlier attempt takes out of the lists of changed keys would be missing in the next. Before `state`.
+    /// Held while a target's question is answered from the tables, with its position in one: keys that a late question
+    /// of an earlier attempt takes off the lists of changed keys would be missing in the next. Before `state`.
     turn: Mutex<SourceWalks>,
     /// Held while some of the records of slots that are other servers' are removed.
     removal: Mutex<()>,
