@@ -305,8 +305,8 @@ pub const CHANGE_WAITS: usize = 128;
 /// The same of one tenant: one for each of many tables.
 pub const CHANGE_WAITS_PER_TENANT: usize = 16;
 /// Requests of other servers of the cluster with memcached clients' commands that are run at a time, at most: each has
-/// one of [`MAX_CONNECTIONS`] for as long as it takes, and the others are for what servers ask each other beside, such
-/// as whether one is there. One more is answered that it was not run.
+/// one of [`MAX_CONNECTIONS`] for as long as it takes, and the others are for the servers' other requests, such as
+/// whether one is alive. One more is answered that it was not run.
 pub const COMMAND_REQUESTS: usize = 96;
 /// The same of one address: half of [`MAX_CONNECTIONS_PER_ADDRESS`]. A server has eight at a time.
 pub const COMMAND_REQUESTS_PER_ADDRESS: usize = 16;
@@ -415,8 +415,8 @@ pub const TRIGGER_PAUSE_MAX_MS: u64 = 30_000;
 /// Pause before a call is made whose key is between two servers of a cluster, in milliseconds: the last step of a move
 /// takes some milliseconds.
 pub const TRIGGER_MOVED_PAUSE_MS: u64 = 20;
-/// Time for which moves of slots do not wait for a trigger that has made one of them wait for as long as it may, in
-/// milliseconds: one that fails or is hostile holds up a move each ten minutes.
+/// Time for which moves of slots do not wait again for a trigger that was too late once, in milliseconds: a failing or
+/// hostile trigger delays one move each ten minutes.
 pub const TRIGGER_GIVEN_UP_MS: u64 = 600_000;
 /// Time between two looks for triggers that other servers of a cluster have made or changed: as often as a server reads
 /// the cluster's directory.
