@@ -301,8 +301,8 @@ impl SlotOwnership {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Says of which slots another server, which has handed them over, still makes the calls for changes from before:
-    /// this one makes none for their changes until then, so that those of a key come in the order of its versions.
+    /// Sets the slots whose former owner still makes the calls for changes before the hand-over. Until it has made them
+    /// this server makes none for their changes, so that a key's calls come in the order of its versions.
     pub fn set_called_elsewhere(&self, span: Option<SlotSpan>) {
         self.called_elsewhere.store(span_bits(span), Ordering::Release);
     }
