@@ -17,7 +17,7 @@ const WAIT_BIT: u64 = 1 << 63;
 /// one would be told that the outcome is unknown.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
 
-/// What became of a wait.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitState {
     /// The backing has not ended.
@@ -206,7 +206,7 @@ pub fn end(wait: u64, is_done: bool) {
     with_waits(|all| all.end(wait, is_done));
 }
 
-/// Returns what became of a wait.
+/// Returns the outcome of a wait.
 pub fn state_of(wait: u64) -> WaitState {
     with_waits(|all| all.state_of(wait))
 }

@@ -1,4 +1,4 @@
-//! The log of a table's changes, and what becomes of them.
+//! The log of changes as one table uses it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use sandstorm_log::{ChangeKind, ChangeLog, LogPermit, LogRefusal, LoggedChange};
 use crate::change_positions::ChangePositions;
 use crate::{RecordRef, StoreError};
 
-/// What becomes of a table's changes.
+/// How a table's changes are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableLogging {
     /// They are not logged.
