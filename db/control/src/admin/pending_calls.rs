@@ -43,7 +43,7 @@ pub(super) type PendingOutcome = watch::Receiver<Option<Arc<CallOutcome>>>;
 /// Why a call does not begin. It was not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallRefusal {
-    /// As many calls are under way as may be, or the tenant's share of them.
+    /// The limit on calls under way is reached, or the tenant's share of it.
     Crowded,
     /// There is no room for another idempotency key.
     KeysFull,

@@ -26,7 +26,7 @@ impl<Owner: Copy + Eq + Hash> RequestLimiter<Owner> {
         Arc::new(RequestLimiter { all, per_owner, under_way: Mutex::default() })
     }
 
-    /// Begins a request of an owner. `None`: as many as may be are under way.
+    /// Begins a request of an owner. `None`: the limit is reached.
     pub(super) fn begin(self: &Arc<Self>, owner: Owner) -> Option<RequestPermit<Owner>> {
         let mut under_way = self.under_way.lock();
         let (all, own) = (under_way.values().sum::<usize>(), under_way.get(&owner).copied().unwrap_or(0));

@@ -82,7 +82,7 @@ fn begin(caller: &LocalCaller, (view, routes): (&TenantView, &CallRoutes), calls
     begun
 }
 
-/// What became of a call, once that is on the disk.
+/// The outcome of a call, once it is on the disk.
 async fn end(
     caller: &LocalCaller,
     (routes, slots): (&CallRoutes, &[u16]),

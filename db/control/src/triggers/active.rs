@@ -29,7 +29,7 @@ pub enum TriggerPhase {
     Waiting(String),
 }
 
-/// What is told of a trigger.
+/// The report on a trigger.
 #[derive(Clone, Debug)]
 pub struct TriggerStatus {
     /// Its definition.

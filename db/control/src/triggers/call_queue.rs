@@ -32,7 +32,7 @@ pub(crate) enum CallEnd {
     Moved,
 }
 
-/// What becomes of the calls of an invocation that ended.
+/// The next step for the calls of an invocation that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TriggerCallOutcome {
     /// So many succeeded; the dead letter that was replayed, which is then the only one.

@@ -10,7 +10,7 @@
 //! - [`expiry_requests`]: has the log told of records that expire, for triggers that are called for it;
 //! - [`runner`]: the thread for all of them; [`trigger_store`]: those of each tenant under a lock of its own;
 //!   [`state_file`] keeps them over a restart;
-//! - [`trigger_outcome`]: what became of a change;
+//! - [`trigger_outcome`]: the outcome of a change;
 //! - [`typed_calls`]: JSON of a schedule and changes of a table, as the bytes of a typed function.
 //!
 //! A call is made at least once. A table's trigger reads the log of changes, so tables without triggers pay nothing for

@@ -35,7 +35,7 @@ pub(crate) struct RemoteCalls {
     pub(crate) calls: Vec<RemoteCall>,
 }
 
-/// What became of a call there.
+/// The outcome of a call there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RemoteOutcome {
     /// `WrongServer`: the keys are not there, or left while it ran.
@@ -116,7 +116,7 @@ pub(crate) fn own_args(
     bytes.map_err(|why| RemoteOutcome::of(RpcStatus::Failed, why.as_bytes()))
 }
 
-/// Takes what became of calls, or why that is not known.
+/// Takes the outcomes of calls, or why they are not known.
 pub(crate) type RemoteDone = Box<dyn FnOnce(Result<Vec<RemoteOutcome>, String>) + Send>;
 
 /// Calls for another server, by its id.

@@ -32,7 +32,7 @@ pub enum TriggerError {
     Unwritable(String),
 }
 
-/// What became of a trigger that a manifest declares.
+/// The outcome for a trigger that a manifest declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeclaredTrigger {
     /// There was none of its name.
