@@ -139,7 +139,7 @@ impl BackedTable {
         &self.marks
     }
 
-    /// Returns what becomes of writes.
+    /// Returns the policy for writes.
     pub fn policy(&self) -> BackingPolicy {
         BackingPolicy::ALL.get(usize::from(self.policy.load(Acquire))).copied().unwrap_or_default()
     }
