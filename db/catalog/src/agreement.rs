@@ -43,7 +43,7 @@ pub struct AgreedNews {
     pub next_tenant: u32,
 }
 
-/// What became of a proposal.
+/// The outcome of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProposalOutcome {
     /// It was made. If this is the revision on which it stands, others may have made changes on top of it.

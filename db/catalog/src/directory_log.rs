@@ -170,7 +170,7 @@ impl CheckpointRequests {
         state.last
     }
 
-    /// What became of a request; `None`: it is not served yet.
+    /// The outcome of a request; `None`: it is not served yet.
     pub(super) fn outcome(&self, request: u64) -> Option<Result<(), LogError>> {
         let state = self.state.lock();
         (state.served >= request).then(|| state.error.clone().map_or(Ok(()), Err))
