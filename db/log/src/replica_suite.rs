@@ -281,7 +281,7 @@ fn seals_are_for_good(host: &mut dyn ReplicaHost, source: &mut SourceLog) -> Res
     Ok(())
 }
 
-/// What becomes of a question.
+/// A fault that a question meets on its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LinkFault {
     QuestionLost,

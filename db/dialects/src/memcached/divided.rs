@@ -363,7 +363,7 @@ impl MemcachedSession {
     }
 }
 
-/// What becomes of a request that is collected for a run.
+/// The decision on a request that is collected for a run.
 enum CollectedPart {
     /// It was answered here; whether a list goes on behind it.
     Here(Vec<u8>, bool),
