@@ -25,7 +25,7 @@ use sandstorm_runtime::{Engine, InvocationHandle, PollOutcome, Watchdog};
 use sandstorm_store::{Epochs, Participant, WriteOptions};
 
 const ROUNDS: usize = 9;
-/// Tenants by turns of whom none finds what it left: more than a worker keeps memories for.
+/// Tenants by turns, none of which finds what it left: more than a worker keeps memories for.
 const TENANTS: usize = 2_000;
 /// CPU time of a slice beside another tenant, microseconds: that of the server's workers.
 const CONTENDED_SLICE_US: u64 = 50;

@@ -363,7 +363,7 @@ pub(crate) fn successor_key(key: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// The records of a reply to a multi-get of so many keys.
+/// The records of a reply to a multi-get of `count` keys.
 fn some_records(reply: Reply, count: usize) -> Result<Vec<Option<Record>>, Error> {
     match reply {
         Reply::Records(records) if records.len() == count => Ok(records),

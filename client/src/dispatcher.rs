@@ -453,7 +453,7 @@ impl DispatcherShared {
         session.poll(now_us, &mut tx, &mut deliver).unwrap_or(NEVER)
     }
 
-    /// Sends a ping that shows whether a port answers, and with whom the session is.
+    /// Sends a ping that shows whether a port answers, and which server has the session.
     fn probe(&self, session: &mut ClientSession<ReplySender>, now_us: u64, tx: &mut TransportSink<'_>) {
         let mut message = Message::new();
         message.ping(&[]);

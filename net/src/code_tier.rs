@@ -1,5 +1,5 @@
-//! The tiers in which tenants' code runs, and the policy that says which one a tenant has. They are here because the
-//! server, the builder and clients all name them.
+//! The tiers in which tenants' code runs, and the policy that gives each tenant one. They are here because the server,
+//! the builder and clients all name them.
 
 use std::fmt;
 use std::str::FromStr;

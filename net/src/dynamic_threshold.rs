@@ -9,7 +9,7 @@
 /// of the pool, and one part is left for the next. One owner alone has two thirds.
 pub const ALPHA: usize = 2;
 
-/// A pool of so many units, which its owners share.
+/// A pool of units, which its owners share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DynamicThreshold {
     capacity: usize,

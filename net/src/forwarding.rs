@@ -1,10 +1,10 @@
-//! Commands of memcached clients that one server of a cluster sends to another, which has their keys: what the servers
-//! say to each other, as bytes, and what a server needs that forwards. No sockets.
+//! Memcached clients' commands that one server of a cluster forwards to the owner of their keys: the messages between
+//! the servers, as bytes, and what a forwarding server needs. No sockets.
 //!
 //! A request is a head ([`HEAD_BYTES`]) and the commands, each with its length in four bytes before it. The answer has
-//! for each command, in their order, a byte that says what became of it ([`ForwardedOutcome`]), a length in four bytes,
-//! and the bytes for the client, or a text. Numbers are little endian. An answer that ends early says nothing of the
-//! commands that are missing.
+//! for each command, in their order, a byte with its outcome ([`ForwardedOutcome`]), a length in four bytes, and the
+//! bytes for the client, or a text. Numbers are little endian. An answer that ends early says nothing of the commands
+//! that are missing.
 
 /// Bytes of the head of a request.
 pub const HEAD_BYTES: usize = 25;
@@ -46,7 +46,7 @@ impl ForwardedHead {
         out.extend_from_slice(&self.commands.to_le_bytes());
     }
 
-    /// The head of a request, and the commands behind it. `None`: it is none.
+    /// The head of a request, and the commands behind it. `None`: it is malformed.
     pub fn decode(request: &[u8]) -> Option<(ForwardedHead, &[u8])> {
         let (tenant, rest) = request.split_first_chunk()?;
         let (table, rest) = rest.split_first_chunk()?;

@@ -1,8 +1,7 @@
-//! Counts the packet buffers that are out of a receive queue: those of datagrams that wait, and those in which values
-//! are stored.
+//! Counts the packet buffers that are out of a receive queue: those of waiting datagrams, and those with stored values.
 //!
-//! The driver takes a buffer before anything is known of the sender. Once the sender is known, the code that queues its
-//! datagrams decides whether they wait in their buffers, of which a part of all is for that.
+//! The driver takes a buffer before the sender is known. Once it is known, the code that queues its datagrams decides
+//! whether they wait in their buffers, for which a part of all buffers is reserved.
 
 use crate::limits::{DPDK_QUEUED_BUFFER_PARTS, DPDK_ZERO_COPY_MIN_BYTES, DPDK_ZERO_COPY_MIN_PARTS};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -25,12 +25,12 @@ use ureq::unversioned::transport::{
 /// The certificate that is trusted. It is not used without TLS.
 #[derive(Clone, Debug, Default)]
 pub enum Trust {
-    /// One that the public authorities vouch for.
+    /// A certificate that the public authorities vouch for.
     #[default]
     Public,
-    /// One that these certificates vouch for, or one of them itself.
+    /// A certificate that these vouch for, or one of them itself.
     Authorities(Vec<Certificate<'static>>),
-    /// The one with this SHA-256 digest, with any names and dates.
+    /// The certificate with this SHA-256 digest, with any names and dates.
     Pinned([u8; 32]),
 }
 

@@ -103,7 +103,7 @@ impl Db<'_> {
     /// Returns a secret of the tenant, which `sandstorm secret set NAME` has set: the key of another service, say. The
     /// server keeps it sealed on its disk, and lists names alone. It is as it was when the invocation began.
     ///
-    /// Whoever may push code to the tenant may read its secrets.
+    /// Every author who may push code to the tenant may read its secrets.
     ///
     /// ```
     /// use sandstorm_api::prelude::*;

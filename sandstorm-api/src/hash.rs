@@ -24,7 +24,7 @@ const CRC_TABLE: [u32; 256] = {
     table
 };
 
-/// CRC-32 as in zip, gzip and PNG (IEEE 802.3): finds damage, and keeps nobody from forging.
+/// CRC-32 as in zip, gzip and PNG (IEEE 802.3): finds damage, and does not prevent forging.
 ///
 /// ```
 /// assert_eq!(sandstorm_api::hash::crc32(b"123456789"), 0xcbf4_3926);
@@ -47,7 +47,7 @@ fn xxh_round(sum: u64, input: u64) -> u64 {
     sum.wrapping_add(input.wrapping_mul(PRIME_2)).rotate_left(31).wrapping_mul(PRIME_1)
 }
 
-/// XXH64: several bytes a cycle, good for shards, samples and Bloom filters. A caller who knows the seed finds inputs
+/// XXH64: several bytes a cycle, good for shards, samples and Bloom filters. A caller that knows the seed finds inputs
 /// of equal hashes.
 ///
 /// ```
@@ -107,7 +107,7 @@ fn sip_round(state: &mut [u64; 4]) {
     *state = [a, b, c, d];
 }
 
-/// SipHash-1-3: a caller who does not know the key cannot choose inputs whose hashes collide.
+/// SipHash-1-3: a caller that does not know the key cannot choose inputs whose hashes collide.
 ///
 /// ```
 /// use sandstorm_api::hash::sip13;

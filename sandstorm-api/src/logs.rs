@@ -15,7 +15,7 @@ pub enum LogLevel {
     Warn = 2,
     /// Something happened.
     Info = 3,
-    /// Kept only while somebody asks for it.
+    /// Kept only while a reader asks for it.
     Debug = 4,
 }
 
@@ -166,7 +166,7 @@ macro_rules! info {
     ($($text:tt)+) => { $crate::log_line!(Info, $($text)+) };
 }
 
-/// Writes a line to the tenant's log while somebody asks for such lines (`sandstorm ext logs --level debug --follow`).
+/// Writes a line to the tenant's log while a reader asks for such lines (`sandstorm ext logs --level debug --follow`).
 /// As [`error!`](crate::error!).
 ///
 /// ```

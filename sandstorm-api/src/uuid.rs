@@ -28,7 +28,7 @@ use crate::{Db, Error};
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// A random one (version 4): 122 bits that nobody can guess.
+    /// A random one (version 4): 122 bits that cannot be guessed.
     ///
     /// ```
     /// # use sandstorm_api::prelude::*;

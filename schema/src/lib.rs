@@ -13,7 +13,7 @@
 //! | an enum | 1: the number of the variant, from 0; then what is in it, in its order |
 //! | `()` | none |
 //!
-//! docs/types.md is the page for those who write clients.
+//! docs/types.md is the page for authors of clients.
 #![forbid(unsafe_code)]
 
 mod blob;

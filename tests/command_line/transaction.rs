@@ -131,7 +131,7 @@ fn steps_ask_for_positions_and_times_to_live() {
     ]);
     assert_eq!(found["steps"], expected);
 
-    // One who comes into what was counted is found.
+    // A write into what was counted is found.
     let lines = "begin\ncount orders\nput items counted 1\n";
     let mut command = server.command();
     command.arg("shell").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -104,7 +104,7 @@ fn a_typed_function_is_the_same_from_everywhere() {
     let address = server.control.trim_start_matches("http://").to_owned();
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(client(&address, &token));
 
-    // Another version has other types: who has the old ones is refused, and knows why.
+    // Another version has other types: a client with the old ones is refused, and knows why.
     let folder = tempfile::tempdir().unwrap();
     let mine = folder.path().join("bank");
     std::fs::create_dir_all(mine.join("src")).unwrap();

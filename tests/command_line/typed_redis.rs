@@ -117,7 +117,7 @@ fn a_redis_client_calls_typed_functions() {
     }
 
     tells_costs(&mut client);
-    // Who asks is told.
+    // A client that asks is told.
     let listed = client.send(&["FUNCTION", "LIST", "LIBRARYNAME", "ba*"]);
     for part in [
         r#""name": "bank.transfer", "description": "Moves an amount, as one transaction.", "flags": [], "args": "Transfer", "reply": "Balances""#,

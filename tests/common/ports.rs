@@ -4,11 +4,11 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::TcpListener;
 
-/// Below the ports that systems give to connections and to those who ask for any: one of those that is free now may
-/// belong to somebody else before the other program has it, or while that program is restarted.
+/// Below the ports that systems give to connections and to programs that ask for any: one of those that is free now may
+/// belong to another program before the tested one has it, or while that is restarted.
 const PORTS: std::ops::Range<u16> = 10_000..32_768;
 
-/// A port of loopback that nobody has now, and that nobody is given who does not ask for it by its number.
+/// A free port of loopback, which a program is given only if it asks for it by its number.
 pub fn free_port() -> u16 {
     let first = RandomState::new().hash_one(std::process::id());
     let count = u64::from(PORTS.end - PORTS.start);

@@ -281,7 +281,7 @@ fn a_key_is_loaded_once_however_many_ask_and_an_absent_one_is_remembered() {
         for client in &mut memcached {
             scope.spawn(|| client.expect("get key nothing\r\n", "VALUE key 5 5\r\nvalue\r\nEND\r\n"));
         }
-        // Whoever needs nothing from there does not wait.
+        // A request that needs nothing from there does not wait.
         let mut wire = Wire::new(&bench.plane, 0, bench.tenant);
         assert_eq!(wire.one(Operation::get(1, b"other")).status, RpcStatus::NotFound);
     });

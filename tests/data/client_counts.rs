@@ -1,5 +1,5 @@
 //! Promise: counts, ranks and positions within a client's transaction are those of a sorted map with the transaction's
-//! own writes laid over the table, and they hold at the commit: who comes into a range that was counted is found, on
+//! own writes laid over the table, and they hold at the commit: a write into a range that was counted is found, on
 //! two workers and beside many others. So do times to live.
 
 use std::collections::BTreeMap;
@@ -369,7 +369,7 @@ fn times_to_live_hold_until_the_commit() {
     assert_eq!(forever.touch(TABLE, b"k", None), Ok(true));
     assert_eq!(forever.commit(), Ok(()));
     assert_eq!(lives(&other, b"k"), Some(Duration::MAX));
-    // Who changes it meanwhile is found, also a touch, which leaves the value.
+    // A change meanwhile is found, also a touch, which leaves the value.
     let conflict = || Err(Error::TransactionConflict { table: TABLE, key: b"k".to_vec() });
     let mut read = own.transaction();
     assert_eq!(read.ttl(TABLE, b"k"), Ok(Some(RecordExpiry::Never)));

@@ -1,5 +1,5 @@
-//! Promise: no one in between reads, forges or repeats the content of a sealed session, and the token never travels.
-//! Whatever port a session's packets come from, sealed or not, each request of it runs once and is answered.
+//! Promise: no attacker in between reads, forges or repeats the content of a sealed session, and the token never
+//! travels. Whatever port a session's packets come from, sealed or not, each request of it runs once and is answered.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -1,5 +1,5 @@
-//! Promise: whoever asks for a cold record waits for it, and gets it: clients of Redis and memcached, each answer in
-//! its place, and calls, whose records are read together. A command that waits has changed nothing.
+//! Promise: a client that asks for a cold record waits for it, and gets it: clients of Redis and memcached, each answer
+//! in its place, and calls, whose records are read together. A command that waits has changed nothing.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
 //! Promise: a profile finds where an extension's code spends its time while it serves: functions and lines, host calls
-//! apart, in either tier. It shows calls of one tenant's extension alone, whoever else has the same library.
+//! apart, in either tier. It shows calls of one tenant's extension alone, even if other tenants have the same library.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +93,7 @@ fn two_loops_are_found_with_their_lines_and_host_calls_apart() {
                 let _ends = Stop(&over);
                 let never = AtomicBool::new(false);
                 let mut profile = CodeProfile::default();
-                // A busy machine gives the worker, or whoever samples, little time.
+                // A busy machine gives the worker, or the sampler, little time.
                 for seconds in 1..=20 {
                     profile = plane.profiler.profile(&extension, Duration::from_secs(seconds), &never).expect("alone");
                     if profile.samples >= ENOUGH {
@@ -158,7 +158,7 @@ fn calls_that_are_over_at_once_are_found_with_their_lines() {
             let _ends = Stop(&over);
             let never = AtomicBool::new(false);
             let (mut samples, mut at_lines) = (0, 0);
-            // A busy machine gives the worker, or whoever samples, little time.
+            // A busy machine gives the worker, or the sampler, little time.
             for _ in 0..60 {
                 let profile = plane.profiler.profile(&extension, Duration::from_secs(2), &never).expect("alone");
                 samples += profile.samples;
@@ -227,7 +227,7 @@ fn who_shares_a_library_sees_its_own_calls_alone() {
                 plane.profiler.profile(extension, length, &never).expect("alone").samples
             };
             let mut sums = (0, 0);
-            // A busy machine gives the worker, or whoever samples, little time.
+            // A busy machine gives the worker, or the sampler, little time.
             for _ in 0..50 {
                 sums.1 +=
                     [&others, &others_second, &uncalled].map(|extension| samples_of(extension)).iter().sum::<u64>();

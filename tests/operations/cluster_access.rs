@@ -1,5 +1,5 @@
 //! Promise (docs/cluster.md, "Trust"): a cluster's etcd is reached over TLS, by a user with rights on the cluster's
-//! keys alone; who has not the right authority, certificate or password is told so, and no password is shown.
+//! keys alone; a server without the right authority, certificate or password is told so, and no password is shown.
 
 use std::fs;
 use std::net::TcpStream;

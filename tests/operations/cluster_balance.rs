@@ -104,7 +104,7 @@ fn a_server_that_is_busier_gives_slots_by_a_plan_that_was_read() {
     let refused = fails(second, &format!("cluster balance --apply {}", plan_file.display()));
     assert!(refused.contains("ask for a new one"), "{refused}");
     assert!(fails(second, "cluster balance --within 0.5").contains("within_percent"));
-    // Nobody asks for anything: there is nothing to level.
+    // No client asks for anything: there is nothing to level.
     let idle = || first.json("cluster balance")["moves"] == Value::Array(Vec::new());
     assert!(eventually(idle));
     drop(servers);

@@ -1,7 +1,7 @@
 //! Promise (docs/cluster.md): a memcached client reaches all keys at any server of a cluster. It is answered as by one
 //! server alone, but for the numbers of records: by each command, with keys of all servers, also while slots move. Of a
 //! server that is killed or hangs it is told so by name, within a time, and never that a record is not there; what it
-//! has changed has happened once, or nobody knows.
+//! has changed has happened once, or the outcome is unknown.
 
 mod datagrams;
 
@@ -227,7 +227,7 @@ fn check_numbers(cluster: &MemcachedCluster) {
     }
 }
 
-/// One command, again and again until it was run. What nobody knows is put right by a `set` of the key, at both.
+/// One command, again and again until it was run. An unknown outcome is put right by a `set` of the key, at both.
 fn ask_until_run(cluster: &mut [TextClient], at: usize, alone: &mut TextClient, command: &str) -> Option<String> {
     let mut answer = None;
     assert!(eventually(|| {

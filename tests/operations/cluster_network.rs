@@ -247,11 +247,11 @@ fn says_that_etcd_is_away(server: &Server) -> bool {
     has_finding && status(server)["trouble"].as_str().is_some_and(|why| why.contains("etcd"))
 }
 
-/// Makes etcd answer nobody. Returns whether the owner had its place then.
+/// Cuts etcd off. Returns whether the owner had its place then.
 fn has_waited_for_etcd(lab: &mut NetworkLab, round: &ClientRound, cut: impl Fn(&mut NetworkLab)) -> bool {
     cut(lab);
     assert!(eventually(|| lab.cluster.servers.iter().all(says_that_etcd_is_away)), "{}", status(lab.cluster.last()));
-    // From here on the map stays as it is, whoever hears of whom: this is no matter of time.
+    // From here on the map stays as it is, whichever servers hear each other: this is no matter of time.
     if !lab.owns_slots(OWNER) {
         return false;
     }

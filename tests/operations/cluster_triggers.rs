@@ -240,7 +240,7 @@ fn a_schedule_runs_at_one_server_whatever_moves() {
     cluster.servers[1].json("trigger create clock --extension in_order --every 100ms --tenant shop");
     for home in [0, 1, 0] {
         cluster.move_all_to(home);
-        // Whoever has owned the slot before has read by now that it does so no more.
+        // The former owner of the slot has read by now that it owns it no more.
         let state = |at: usize| {
             let list = cluster.servers[at].json("trigger list --tenant shop");
             list.as_array().unwrap().iter().find(|one| one["name"] == "clock").map(|one| one["state"].clone())

@@ -1,6 +1,6 @@
 //! Promise: among 300 tenants one computes for ever, one allocates, one floods, one is suspended, one is near its quota
-//! and one has a hot key. Each is named by `top`, by the page, by Prometheus' alerts and by `doctor --live`, and nobody
-//! else is. After a restart of the server its kills and slow requests are still told.
+//! and one has a hot key. Each is named by `top`, by the page, by Prometheus' alerts and by `doctor --live`, and no
+//! other tenant is. After a restart of the server its kills and slow requests are still told.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,6 @@
 //! Promise: in a table with durability `disk` nothing that a client was told is gone after a kill of the server: no
-//! write that was acknowledged, and no record that was shown to somebody else, in any protocol, by calls too. Kills the
-//! real binary with SIGKILL while clients of all protocols write and read. `SANDSTORM_KILLS` sets how many times.
+//! write that was acknowledged, and no record that was shown to another client, in any protocol, by calls too. Kills
+//! the real binary with SIGKILL while clients of all protocols write and read. `SANDSTORM_KILLS` sets how many times.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Promise: who follows the changes of a table has what the table has, over kills of the server and of the reader, and
+//! Promise: a follower of a table's changes has what the table has, over kills of the server and of the reader, and
 //! is never shown a change that a crash takes back.
 
 use std::collections::BTreeMap;

@@ -276,7 +276,7 @@ fn server_of_one_table(folder: &Path, config: &str) -> (Child, SocketAddr, PathB
     (process, said["data"].as_str().unwrap().parse().unwrap(), errors)
 }
 
-/// Has the next write of the log fail: its segments' room goes to somebody else, as where a disk has promised too much.
+/// Has the next write of the log fail: its segments' room goes to another file, as where a disk has promised too much.
 fn break_the_log(folder: &Path, disk: &SmallDisk) {
     for entry in fs::read_dir(state(folder).join("log")).unwrap() {
         let file = fs::OpenOptions::new().write(true).open(entry.unwrap().path()).unwrap();

@@ -462,7 +462,7 @@ fn the_checker_finds_a_planted_stale_read_a_lost_write_and_one_that_comes_late()
         assert_eq!(found.0, at, "{found:?}");
     };
     wrong(&[Asked(3, Get), Answered(3, Found(Some(1)))], 5);
-    // Once shown to somebody, it is shown to all, also while the write is under way.
+    // Once shown to one client, it is shown to all, also while the write is under way.
     wrong(
         &[Asked(3, Put(3)), Asked(4, Get), Answered(4, Found(Some(3))), Asked(5, Get), Answered(5, Found(Some(2)))],
         8,
@@ -503,7 +503,7 @@ fn the_checker_finds_a_planted_stale_read_a_lost_write_and_one_that_comes_late()
         &[Asked(3, Increment), Asked(4, Get), Answered(4, Found(Some(3))), Asked(5, Get), Answered(5, Found(Some(2)))],
         8,
     );
-    // What was refused as not run is seen by nobody, before it is refused and after.
+    // What was refused as not run is seen by no client, before it is refused and after.
     wrong(&[Asked(3, Put(3)), Answered(3, NotRun), Asked(4, Get), Answered(4, Found(Some(3)))], 7);
     wrong(&[Asked(3, Put(3)), Asked(4, Get), Answered(4, Found(Some(3))), Answered(3, NotRun)], 6);
     wrong(&[Asked(3, Increment), Answered(3, NotRun), Asked(4, Increment), Answered(4, Sum(4))], 7);

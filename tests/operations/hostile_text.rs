@@ -35,7 +35,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 ";
 
-/// Whoever runs a command.
+/// The caller of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Caller {
     Operator,

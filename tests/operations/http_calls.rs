@@ -1,5 +1,5 @@
-//! Promise: who has nothing but HTTP can call extensions: once for each idempotency key, with an error by name for each
-//! way in which a call can end, and without taking the control port from others.
+//! Promise: a client that has nothing but HTTP can call extensions: once for each idempotency key, with an error by
+//! name for each way in which a call can end, and without taking the control port from others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

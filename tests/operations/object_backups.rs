@@ -120,7 +120,7 @@ fn a_backup_goes_through_a_store_that_fails_now_and_then_and_comes_back_whole() 
     }
 }
 
-/// A change of an object behind everybody's back.
+/// A change of an object that the server does not notice.
 type Damage = fn(&mut Vec<u8>);
 
 #[test]

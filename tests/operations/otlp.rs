@@ -1,5 +1,5 @@
 //! Promise: a server pushes to a collector what Prometheus would read, with the headers of the configuration; one that
-//! never answers, or is not there, costs nobody anything, and an event tells of it.
+//! never answers, or is not there, costs no request anything, and an event tells of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

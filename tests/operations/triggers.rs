@@ -338,7 +338,7 @@ fn a_push_makes_the_triggers_that_its_manifest_declares() {
     assert_eq!(server.json("trigger list").as_array().unwrap().len(), 1);
 }
 
-/// What expires is a change for those who ask: met by a sweep, and also if its time came while no server ran.
+/// What expires is a change for triggers that ask: met by a sweep, and also if its time came while no server ran.
 #[test]
 fn expiries_reach_triggers_and_the_feed_also_over_a_restart() {
     let server = Server::start_as(&OPTIONS);

@@ -89,7 +89,7 @@ fn a_tables_trigger_calls_a_typed_function() {
     for one in listed.as_array().unwrap() {
         assert_eq!((&one["failed"], &one["dead_letters"]), (&0.into(), &0.into()), "{listed}");
     }
-    // Whoever calls it by hand writes the change as JSON.
+    // A caller by hand writes the change as JSON.
     let change = r#"{"op": "Put", "key": "YQ==", "value": "Yg==", "version": 1, "expires_at_ms": 0, "position": 1}"#;
     let called = server.command().args(["invoke", "copies.one", change, "--token", &token]).output().unwrap();
     assert!(called.status.success(), "{}", String::from_utf8_lossy(&called.stderr));

@@ -170,7 +170,7 @@ fn calls_over_http_of_one_key_get_one_version() {
     }
 }
 
-/// A trial on a share of clients' calls is none of code: that calls the current version, whoever has called it.
+/// A trial on a share of clients' calls is none of code: that calls the current version, whatever has called it.
 #[test]
 fn code_calls_the_current_version_while_another_is_tried() {
     let server = Server::start_as(&["--no-pin", "--workers", "1"]);

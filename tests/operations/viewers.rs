@@ -190,7 +190,7 @@ fn a_thousand_viewers_keep_neither_the_operator_nor_tenants_from_being_served() 
     }
     let wrong = viewers.iter().find(|viewer| !viewer.answer.is_empty() && !viewer.answer.starts_with(b"HTTP/1.1 "));
     assert!(wrong.is_none(), "{:?}", wrong.map(|viewer| (viewer.kind, &viewer.answer)));
-    // Whoever was refused knows it: all but those that there is room for are closed.
+    // Refused clients know it: all connections but those that there is room for are closed.
     let open = viewers.iter().filter(|viewer| viewer.kind != ViewerKind::ReadsNothing && !viewer.is_closed).count();
     assert!(open <= MAX_CONNECTIONS, "{open} wait for what never comes");
     drop(viewers);

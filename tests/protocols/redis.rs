@@ -480,8 +480,8 @@ fn connect(port: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A client with a number in its URL selects a database that nobody made. Several at once get the same one, the next
-/// command of a pipeline is there, and what the tenant's quota does not allow is an error.
+/// A client with a number in its URL selects a database that was not made before. Several at once get the same one, the
+/// next command of a pipeline is there, and what the tenant's quota does not allow is an error.
 #[test]
 fn databases_are_made_on_demand_within_the_quota_of_tables() {
     let (plane, port, _) = server(2);

@@ -273,7 +273,7 @@ impl DurableSetup {
     }
 }
 
-/// What checkpoints cost those who read meanwhile.
+/// What checkpoints cost clients that read meanwhile.
 struct CheckpointCost {
     /// Quiet ones, and those during checkpoints.
     gets: Vec<MeasuredSide>,

@@ -81,7 +81,7 @@ impl Control {
         self.send(self.agent.put(url), with).map(|_: serde::de::IgnoredAny| ())
     }
 
-    /// Lets others enable an extension no more; with `disable` it is taken away from those who have it.
+    /// Lets others enable an extension no more; with `disable` it is taken away from the tenants that have it.
     pub fn unshare_extension(&self, tenant: &str, name: &str, disable: bool) -> Result<(), ControlError> {
         self.delete(&format!("{}/share?disable={disable}", extension_path(tenant, name)))
     }

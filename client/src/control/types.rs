@@ -449,8 +449,8 @@ pub struct GivenGrant {
     pub to: String,
     /// The access that the grant allows.
     pub access: TableAccess,
-    /// For the operator: whether the grantee exists and has it. `None` for the owner, who is not told whether there is
-    /// such a tenant.
+    /// For the operator: whether the grantee exists and has it. `None` for the owner, which is not told whether there
+    /// is such a tenant.
     pub in_force: Option<bool>,
 }
 

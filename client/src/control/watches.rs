@@ -1,4 +1,4 @@
-//! What is counted while somebody asks: hot keys, heat maps, profiles; and large records.
+//! What is counted while a caller asks: hot keys, heat maps, profiles; and large records.
 
 use std::time::Duration;
 

@@ -530,7 +530,7 @@ impl ResultRecorder<'_> {
         }
     }
 
-    /// Gives what was found over time to those who asked for it.
+    /// Gives what was found over time to the run's collector, if one was given.
     pub(super) fn gather_periods(&mut self) {
         if let Some(periods) = self.periods.take() {
             periods.gather(self.times.start);

@@ -1,4 +1,4 @@
-//! The messages to and from the extension `tao`, and the format of its records, byte by byte: for callers who build
+//! The messages to and from the extension `tao`, and the format of its records, byte by byte: for callers that build
 //! messages of their own. The module comments of `ext/tao/src/lib.rs` say what each means; the extension's tests go
 //! through here.
 
@@ -219,7 +219,7 @@ pub struct EncodedEdge<'r> {
     pub data: &'r [u8],
 }
 
-/// Reads the reply to a query of a list; `None` if it is none.
+/// Reads the reply to a query of a list; `None` if it is malformed.
 pub fn decode_list(mut reply: &[u8]) -> Option<(Vec<EncodedEdge<'_>>, Option<ListContinuation>)> {
     let [more] = take(&mut reply)?;
     let count = u32::from_le_bytes(take(&mut reply)?);

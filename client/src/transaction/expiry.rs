@@ -17,7 +17,7 @@ impl ClientTransaction {
             let of_put = |put: &BufferedPut| put.ttl.map_or(RecordExpiry::Never, RecordExpiry::After);
             return Ok(written.as_ref().map(of_put));
         }
-        // First its version: who changes when it expires gives it another, and the commit meets that.
+        // First its version: a change of its expiry gives it another, and the commit detects that.
         if self.get(table, key).await?.is_none() {
             return Ok(None);
         }

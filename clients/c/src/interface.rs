@@ -144,7 +144,7 @@ impl Drop for ForeignClient {
 /// The bytes that a caller passes.
 ///
 /// # Safety
-/// `bytes` points to `len` bytes that nobody writes during the call, or `len` is 0.
+/// `bytes` points to `len` bytes that are not written during the call, or `len` is 0.
 unsafe fn given(bytes: *const u8, len: usize) -> Vec<u8> {
     if len == 0 || bytes.is_null() {
         return Vec::new();
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn sandstorm_submit(client: *const ForeignClient, request:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sandstorm_close(client: *mut ForeignClient) {
     if !client.is_null() {
-        // SAFETY: the caller's promise: it came from `Box::into_raw`, and nobody uses it any more.
+        // SAFETY: the caller's promise: it came from `Box::into_raw`, and is used no more.
         drop(unsafe { Box::from_raw(client) });
     }
 }

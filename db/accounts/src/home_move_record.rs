@@ -1,4 +1,4 @@
-//! What is known of a move of a tenant's home worker after its load.
+//! The record of a move of a tenant's home worker after its load.
 
 /// A tenant's home worker was moved. Loads are in thousandths of a worker's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

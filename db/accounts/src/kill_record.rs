@@ -1,4 +1,4 @@
-//! What is known of an invocation that the server ended.
+//! The record of an invocation that the server ended.
 
 use sandstorm_net::rpc::KillCause;
 

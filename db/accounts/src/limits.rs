@@ -38,7 +38,7 @@ pub const LOG_LINES_PER_S: u64 = 200;
 pub const LOG_LINES_BURST: u64 = 2_000;
 /// The rate and burst of lines.
 pub const LOG_LINES: RateLimit = RateLimit::per_second(LOG_LINES_PER_S).with_burst(LOG_LINES_BURST);
-/// Seconds for which debug lines are kept after somebody has asked for them: longer than a request waits.
+/// Seconds for which debug lines are kept after a request for them: longer than a request waits.
 pub const LOG_DEBUG_S: u64 = 60;
 /// Kills that are remembered for each tenant: enough to see a pattern, a few kilobytes a tenant.
 pub const RECENT_KILLS: usize = 64;
@@ -52,7 +52,7 @@ pub const CHANGES_BURST: u64 = 200;
 /// The rate and burst of changes.
 pub const CHANGES: RateLimit = RateLimit::per_second(CHANGES_PER_S).with_burst(CHANGES_BURST);
 /// Calls of a tenant over HTTP, a second: a thread serves them beside operators' requests, and tens of thousands are
-/// all that it can do. Who calls more often has a client of another protocol.
+/// all that it can do. A caller that needs more uses a client of another protocol.
 pub const HTTP_CALLS_PER_S: u64 = 1_000;
 /// Limit on calls over HTTP.
 pub const HTTP_CALLS: RateLimit = RateLimit::per_second(HTTP_CALLS_PER_S);

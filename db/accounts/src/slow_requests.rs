@@ -196,12 +196,12 @@ impl SlowRequests {
         self.left_out.load(Relaxed)
     }
 
-    /// Those that are kept, oldest first.
+    /// The kept requests, oldest first.
     pub fn recent(&self) -> Vec<SlowRequest> {
         self.requests.lock().iter().cloned().collect()
     }
 
-    /// Those that are kept and have a greater number, oldest first.
+    /// The kept requests with a greater number, oldest first.
     pub fn after(&self, id: u64) -> Vec<SlowRequest> {
         self.requests.lock().iter().filter(|request| request.id > id).cloned().collect()
     }

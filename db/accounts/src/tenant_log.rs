@@ -20,7 +20,7 @@ pub enum LineLevel {
     Warn = 2,
     /// Something happened.
     Info = 3,
-    /// Kept only while somebody asks for it.
+    /// Kept only while a reader asks for it.
     Debug = 4,
 }
 
@@ -86,13 +86,13 @@ pub struct NewLogLine<'a> {
 /// Which lines to read.
 #[derive(Clone, Debug)]
 pub struct LogFilter {
-    /// Those after this one; `None`: the latest.
+    /// Lines after this one; `None`: the latest.
     pub after: Option<u64>,
-    /// Those of this extension.
+    /// Lines of this extension.
     pub extension: Option<String>,
-    /// Those that matter as much as this at least.
+    /// Lines of this level or a more important one.
     pub level: LineLevel,
-    /// Those of this call.
+    /// Lines of this call.
     pub call: Option<u64>,
     /// How many at most.
     pub limit: usize,
@@ -136,7 +136,7 @@ impl TenantLog {
         self.level.load(Relaxed).max(LineLevel::Info as u32)
     }
 
-    /// Keeps lines of [`LineLevel::Debug`] for some seconds from now on: somebody asks for them.
+    /// Keeps lines of [`LineLevel::Debug`] for some seconds from now on: a reader asks for them.
     pub fn keep_debug_lines(&self) {
         self.debug_until_ns.store(uptime_ns() + LOG_DEBUG_S * 1_000_000_000, Relaxed);
         self.level.store(LineLevel::Debug as u32, Relaxed);

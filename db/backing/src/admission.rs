@@ -1,7 +1,7 @@
-//! Which changes a table takes before they are made: one at a time, or several of which all are made or none.
+//! Admits changes of a table before they are made: one at a time, or several of which all are made or none.
 //!
-//! A change is admitted under the lock of its stripe, and noted once it is certain. In between a thread may end the
-//! write of the key's change before: the key stays dirty then, with its mark, for the change that is to come.
+//! A change is admitted under the lock of its stripe, and noted once it is certain. In between a thread may finish
+//! writing the key's earlier change: the key then stays dirty, with its mark, for the change to come.
 
 use std::sync::atomic::Ordering::Relaxed;
 

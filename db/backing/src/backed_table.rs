@@ -139,7 +139,7 @@ impl BackedTable {
         &self.marks
     }
 
-    /// Returns what becomes of writes.
+    /// Returns the policy for writes.
     pub fn policy(&self) -> BackingPolicy {
         BackingPolicy::ALL.get(usize::from(self.policy.load(Acquire))).copied().unwrap_or_default()
     }
@@ -328,7 +328,7 @@ impl BackedTable {
 
     pub(crate) fn remove_mark(&self, participant: &Participant, key: &[u8]) {
         let hash = self.marks.hash(key);
-        // One that stays is looked at once more after a restart.
+        // A mark that stays is looked at once more after a restart.
         let _else_later = self.marks.delete(participant, hash, key, sandstorm_store::StoreCondition::Always, 0);
     }
 
@@ -435,7 +435,7 @@ impl TableBackend for BackedTable {
         }
         dirty.change = change;
         if policy == BackingPolicy::WriteThrough && dirty.is_conflicted {
-            // It is not written before somebody has decided.
+            // It is not written before the operator has decided.
             let wait = waits::begin();
             waits::end(wait, false);
             return wait;

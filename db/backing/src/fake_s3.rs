@@ -1,5 +1,5 @@
-//! A server in this process that speaks S3 as far as this crate does, checks signatures and conditions as the
-//! documentation has it, and fails as it is told: for tests.
+//! A fake S3 server in this process, for tests. It speaks S3 as far as this crate does, checks signatures and
+//! conditions as the documentation says, and fails on demand.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -97,7 +97,7 @@ impl FakeS3 {
         self.objects.lock().keys().cloned().collect()
     }
 
-    /// Changes an object behind everybody's back; returns whether there is one.
+    /// Changes an object unnoticed by its table; returns whether there is one.
     pub fn change(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) -> bool {
         self.objects.lock().get_mut(name).map(change).is_some()
     }

@@ -1,4 +1,4 @@
-//! What a table knows of its keys with respect to the backing.
+//! The states of a table's keys with respect to the backing.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Tables in front of something else: what becomes of reads that miss and of changed records, and where objects are.
+//! Tables in front of a backing: reads that miss, changed records, and the places of objects.
 //!
 //! - [`BackedTable`]: a table's side: which keys are dirty, clean or absent; loads, writes, conflicts.
 //! - [`BackingPool`]: the threads that ask backings.
-//! - [`ObjectStore`]: the seam to what has the objects, and what is behind it: memory, a folder, S3, another table.
+//! - [`ObjectStore`]: the interface of object stores, with its implementations: memory, a folder, S3, another table.
 //!
 //! Workers wait for none of it: see `sandstorm_store::backed`.
 #![forbid(unsafe_code)]

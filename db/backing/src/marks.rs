@@ -27,7 +27,7 @@ impl DirtyMark {
         bytes
     }
 
-    /// Reads a mark; `None`: it is none.
+    /// Reads a mark; `None`: it is not a mark.
     pub(crate) fn decode(bytes: &[u8]) -> Option<DirtyMark> {
         let (head, tag) = bytes.split_at_checked(10)?;
         let base = match head[1] {

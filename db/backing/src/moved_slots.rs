@@ -1,9 +1,9 @@
-//! Keys of slots that another server of a cluster takes. Its objects stay where they are; what the backing does not
-//! have yet is written by this server before it gives the slots away, and never afterwards.
+//! Keys of slots that another server of a cluster takes. Their objects stay in place. This server writes what the
+//! backing does not have yet before it gives the slots away, and never afterwards.
 //!
-//! A crash may bring back a mark that had gone: then a start finds a change in its log that was written long ago, of a
-//! key that another server may have changed since. So a key is written only while this server is sure that its slot is
-//! its own; one that is another server's is forgotten.
+//! A crash may bring back a mark that had gone. A start then finds an old change in its log, of a key that another
+//! server may have changed since. So a key is written only while this server is sure that it owns the slot; a key that
+//! another server owns is forgotten.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,4 @@
-//! The seam to what has the objects.
+//! The interface of object stores.
 
 use std::fmt::Debug;
 

@@ -1,5 +1,5 @@
-//! The threads that ask backings, and what waits for them. Tables take turns, so that one with many requests, or with a
-//! backing that hangs, leaves threads to the others.
+//! The threads that ask backings, and their queue. Tables take turns, so a table with many requests, or with a backing
+//! that hangs, leaves threads to the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
@@ -90,7 +90,7 @@ impl TableQueue {
             && !(self.loads.is_empty() && self.writes.is_empty() && self.forgets.is_empty())
     }
 
-    /// Takes the next request: loads first, since somebody waits for each.
+    /// Takes the next request: loads first, since a reader waits for each.
     fn take(&mut self) -> Option<TableRequest> {
         if self.under_way >= REQUESTS_PER_TABLE {
             return None;

@@ -1,4 +1,4 @@
-//! Requests to a backing, as its threads make them: loads, writes, what becomes of conflicts, and flushes.
+//! Requests to a backing, as its threads make them: loads, writes, conflicts, and flushes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -91,7 +91,7 @@ impl BackedTable {
         ObjectRecord::decode(&object.bytes, key)
     }
 
-    /// The record that an object has. One that is damaged is noted.
+    /// The record that an object has. A damaged object is noted.
     fn loaded_record<'o>(&self, object: &'o StoredObject, key: &'o [u8]) -> Result<LoadedRecord<'o>, SpillReadError> {
         let ObjectRecord { value, flags, expires_at_ms, .. } = self.decode(object, key).map_err(|why| {
             self.note_damage(&format!("the object {}: {why}", self.name(key)));
@@ -368,8 +368,8 @@ impl BackedTable {
         self.postpone((hash, key), retry_after_ms(failures));
     }
 
-    /// Another writer has changed the object since this table has seen it. With write-through nobody was told that the
-    /// change was made: it is dropped, and the other's record taken. With write-back somebody was: both stay.
+    /// Another writer has changed the object since this table has seen it. With write-through no client was told that
+    /// the change was made: it is dropped, and the other's record taken. With write-back one was: both stay.
     fn meet_conflict(
         &self,
         participant: &Participant,

@@ -1,4 +1,4 @@
-//! What a table with a backing is told.
+//! The settings of a table with a backing.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{DEFAULT_ABSENT_MS, DEFAULT_DIRTY_BYTES, DEFAULT_FLUSH_AFTER_MS};
 
-/// What becomes of writes.
+/// The policy for writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BackingPolicy {
@@ -43,7 +43,7 @@ pub struct BackingSettings {
     /// The name of the tenant's secret with the credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// What becomes of writes.
+    /// The policy for writes.
     #[serde(default)]
     pub policy: BackingPolicy,
     /// Milliseconds for which a loaded record is not looked for again; 0: until it is evicted.

@@ -283,7 +283,7 @@ fn two_writers_notice_each_other_and_nothing_that_was_answered_is_replaced_in_si
     assert_eq!((one.backed.stats().conflicts, one.backed.stats().dirty_keys), (1, 0));
     one.put(b"a", b"4").unwrap();
     assert!(one.settle());
-    // With write-back the client was told before: both stay, until somebody decides.
+    // With write-back the client was told before: both stay, until the operator decides.
     two.backed.apply(&settings(BackingPolicy::WriteBack));
     for choice in [ConflictChoice::Ours, ConflictChoice::Theirs] {
         let before = one.object(b"a");
@@ -319,7 +319,7 @@ fn a_lie_of_the_backing_has_its_error_and_the_truth_is_read_later() {
     assert!(bench.backed.stats().last_error.is_some_and(|error| error.contains("the object a")));
     bench.objects.lies.store(0, Relaxed);
     assert_eq!(bench.get(b"a").unwrap(), Some(b"a value of some length".to_vec()));
-    // One that is gone is not asked by everybody.
+    // A backing that is gone is not asked for every read.
     bench.objects.is_gone.store(true, Relaxed);
     for _ in 0..20 {
         assert_eq!(bench.get(b"b"), Err(SpillReadError::BackingDown));
@@ -343,7 +343,7 @@ fn a_lie_of_the_backing_has_its_error_and_the_truth_is_read_later() {
     bench.settle();
     assert_ne!(waits::state_of(first), waits::WaitState::Waits, "no answer hangs");
     bench.flush(ConflictChoice::Keep).unwrap();
-    // A full one: the answer says that nobody knows, and nothing is lost.
+    // A full one: the answer says that the outcome is unknown, and nothing is lost.
     bench.objects.is_full.store(true, Relaxed);
     bench.put(b"d", b"4").unwrap();
     assert!(!bench.settle());

@@ -1,4 +1,4 @@
-//! Where a backing is, as text.
+//! The address of a backing, as text.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
-//! A project file with which an editor understands an extension: completion, documentation on hover, errors while
-//! somebody types. An extension is no package of cargo's, so rust-analyzer is told by `rust-project.json` which crates
+//! A project file with which an editor understands an extension: completion, documentation on hover, errors while the
+//! author types. An extension is no package of cargo's, so rust-analyzer is told by `rust-project.json` which crates
 //! there are: the extension, the API and the vetted libraries that it names, whose sources are part of this program.
 
 use std::fs;

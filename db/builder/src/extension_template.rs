@@ -1,4 +1,4 @@
-//! What `sandstorm ext new` begins an extension with: small applications that work as they are.
+//! The templates of `sandstorm ext new`: small applications that work as they are.
 
 use std::fmt::Write as _;
 

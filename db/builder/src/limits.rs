@@ -75,7 +75,7 @@ pub struct CompileLimits {
     /// CPU time of all runs and all their processes together; ends const-evaluation loops.
     pub cpu: Duration,
     /// Wall time of all runs together: where all processors are busy with requests, a build gets one in seventy of
-    /// their time. Who got no CPU time is told that the machine was busy.
+    /// their time. A build that got no CPU time is told that the machine was busy.
     pub wall: Duration,
     /// Memory of one run, bytes: address space of each process, of which rustc takes 200 MB for its own libraries, and
     /// resident memory of all of them.

@@ -34,7 +34,7 @@ pub struct InProcessBuilder {
     built: Mutex<VecDeque<RecentBuild>>,
 }
 
-/// A library that was built a moment ago, for whom, and of what.
+/// A library that was built a moment ago, its tenant, and its source.
 #[derive(Debug)]
 struct RecentBuild {
     tenant: u32,

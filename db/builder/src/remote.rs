@@ -29,12 +29,12 @@ pub struct RemoteConfig {
 /// The accepted certificate of a builder on another host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RemoteCertificate {
-    /// One that a public authority has signed.
+    /// A certificate that a public authority has signed.
     #[default]
     Public,
-    /// One that is signed by a certificate in this file (PEM).
+    /// A certificate that is signed by one in this file (PEM).
     Ca(PathBuf),
-    /// The one with this fingerprint (`sha256:…`), whatever its names and dates.
+    /// The certificate with this fingerprint (`sha256:…`), whatever its names and dates.
     Fingerprint(String),
 }
 

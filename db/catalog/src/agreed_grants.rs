@@ -15,7 +15,7 @@ use super::{TableEntry, TenantView};
 /// The grants that there were, of which those that are still given go on to be used.
 struct KnownGrants {
     all: Vec<Arc<Grant>>,
-    /// Those that are given still.
+    /// The grants that are still given.
     used: Vec<Arc<Grant>>,
 }
 

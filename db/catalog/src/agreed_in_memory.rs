@@ -1,4 +1,4 @@
-//! What servers of a cluster agree on, in memory: for tests.
+//! The agreement of a cluster's servers, in memory: for tests.
 
 use std::collections::BTreeMap;
 

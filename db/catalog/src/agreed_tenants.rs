@@ -1,8 +1,8 @@
 //! Applies what other servers of the cluster have changed: see [`super::agreement`].
 //!
-//! What is used goes on: a table keeps its records, an account what it has used, a session whose token is still good
-//! stays. The code of a new version is loaded afterwards, by the control plane; until then the version before is
-//! called. What a change of a table's durability needs of this server's log is done then, too.
+//! What is in use stays: a table's records, an account's counters, a session whose token is still good. The code of a
+//! new version is loaded afterwards, by the control plane; until then the version before is called. What a change of a
+//! table's durability needs of this server's log is done then, too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Triggers on which the servers of a cluster agree. What a trigger is, the control plane knows: here its definition is
-//! a text.
+//! Triggers on which the servers of a cluster agree. Here a trigger's definition is only a text; the control plane
+//! interprets it.
 
 use std::collections::BTreeMap;
 

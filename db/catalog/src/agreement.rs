@@ -1,10 +1,9 @@
-//! What the servers of a cluster agree on: tenants with their settings, tokens, quotas, tables, grants and versions of
-//! extensions. Each change is made in the cluster first, on top of all that were made before it, and then here. What
-//! others change is applied in the same order ([`super::agreed_tenants`]).
+//! The state on which the servers of a cluster agree: tenants with their settings, tokens, quotas, tables, grants and
+//! versions of extensions. Each change is made in the cluster first, on top of all before it, and then here. Changes of
+//! other servers are applied in the same order ([`super::agreed_tenants`]).
 //!
-//! What a server has of its own is left out of what is agreed: home workers, which depend on its number of workers.
-//! Numbers of tables in the log are agreed, though each server has a log: they are random, and name the same table
-//! everywhere.
+//! State of one server alone is left out: home workers, which depend on its number of workers. Numbers of tables in the
+//! log are agreed, though each server has a log: they are random, and name the same table everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +43,7 @@ pub struct AgreedNews {
     pub next_tenant: u32,
 }
 
-/// What became of a proposal.
+/// The outcome of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProposalOutcome {
     /// It was made. If this is the revision on which it stands, others may have made changes on top of it.

@@ -1,4 +1,4 @@
-//! Tables in front of something else, as tenants have them: which may be, what is kept of them, and their threads.
+//! Tenants' tables with a backing: which are allowed, what is kept of them, and their threads.
 
 use std::io;
 use std::sync::{Arc, Weak};

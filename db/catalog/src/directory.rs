@@ -243,7 +243,7 @@ impl Directory {
         let tenant = tenant.into();
         self.change(|next, snapshot| {
             let id = snapshot.find(tenant)?.tenant.id;
-            // What it shares goes with it, also what another server has let somebody use since.
+            // What it shares goes with it, also what another server has enabled for a tenant since.
             snapshot.disable_all(id, None);
             remove_tenant(next, snapshot, id).ok_or_else(|| DirectoryError::UnknownTenant(tenant.to_string()))
         })

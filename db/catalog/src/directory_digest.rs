@@ -1,4 +1,4 @@
-//! A digest of what servers of a cluster have to have in common: tenants, tables, names of extensions.
+//! A digest of the state that servers of a cluster have in common: tenants, tables, names of extensions.
 
 use data_encoding::HEXLOWER;
 use ring::digest::{Context, SHA256};

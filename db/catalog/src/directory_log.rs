@@ -41,7 +41,7 @@ struct LogPlace {
     folder: Option<PathBuf>,
     /// Whether what waits for copies does so: in a cluster.
     has_copies: bool,
-    /// Those who want to know that the log has got on.
+    /// Hooks that are called when the log has progressed.
     hooks: Arc<RwLock<Vec<LogProgressHook>>>,
 }
 
@@ -170,7 +170,7 @@ impl CheckpointRequests {
         state.last
     }
 
-    /// What became of a request; `None`: it is not served yet.
+    /// The outcome of a request; `None`: it is not served yet.
     pub(super) fn outcome(&self, request: u64) -> Option<Result<(), LogError>> {
         let state = self.state.lock();
         (state.served >= request).then(|| state.error.clone().map_or(Ok(()), Err))

@@ -1,4 +1,4 @@
-//! Has the log told when records of a table expire, for as long as somebody wants to know.
+//! Has the log told when records of a table expire, for as long as a feed or a trigger asks for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use super::tenant_ref::TenantRef;
 use super::{Directory, TableEntry, TenantView};
 
 impl TenantView {
-    /// Whether somebody has asked to be told when records of an own table expire; triggers: at this server.
+    /// Whether a watcher has asked to be told when records of an own table expire; triggers: at this server.
     pub fn is_expiry_watched(&self, table: &TableEntry, by: ExpiryWatcher) -> bool {
         let is_told = by == ExpiryWatcher::Triggers && table.tells_triggers_of_expiry.load(Relaxed);
         is_told || self.is_expiry_recorded(table.id, by)
@@ -24,8 +24,8 @@ impl TenantView {
 }
 
 impl Directory {
-    /// Has the log told when records of a table expire, from now on, or no longer: it is told while anybody asks for
-    /// it.
+    /// Has the log told when records of a table expire, from now on, or no longer: it is told while any watcher asks
+    /// for it.
     ///
     /// # Errors
     /// No such tenant or table; the journal cannot be written.
@@ -48,7 +48,7 @@ impl Directory {
 
     /// Has this server's log told for triggers when records of a table expire, from now on, or no longer. In a cluster
     /// each server has its own triggers, which read its own log: what one asks for says nothing about another one. It
-    /// holds until the server ends, and waits for nobody.
+    /// holds until the server ends, and does not wait.
     ///
     /// # Errors
     /// No such tenant or table; the journal cannot be written.

@@ -12,7 +12,7 @@ pub enum ExpiryWatcher {
     Triggers,
 }
 
-/// Those who have asked, of a table.
+/// The watchers that have asked, of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpiryWatchers {
@@ -25,7 +25,7 @@ pub struct ExpiryWatchers {
 }
 
 impl ExpiryWatchers {
-    /// Whether nobody has.
+    /// Whether none has.
     pub(super) fn is_empty(&self) -> bool {
         *self == ExpiryWatchers::default()
     }

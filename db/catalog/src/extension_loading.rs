@@ -1,4 +1,4 @@
-//! The extensions in the directory: who may load one, which are loaded, and their budgets.
+//! The extensions in the directory: which tenants may load one, which are loaded, and their budgets.
 
 use std::sync::Arc;
 

@@ -132,9 +132,9 @@ impl IssuedGrant {
 /// The party for which a grant is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantIssuer {
-    /// The operator, who learns whether the grantee exists and may receive it.
+    /// The operator. It learns whether the grantee exists and may receive it.
     Operator,
-    /// The owner, who does not.
+    /// The owner. It does not learn that.
     Owner,
 }
 

@@ -1,8 +1,8 @@
 //! The versions of an extension that are kept beside the one that is called: the last five in all.
 //!
-//! They stay loaded, so that going back to one is a swap of two pointers, as a push is: whoever calls is answered by
-//! the one or the other, and calls under way end in the version that they began with. A caller may name one by its
-//! number. One that was built for another tier than the policy names is kept, and not called.
+//! They stay loaded, so that going back to one is a swap of two pointers, as a push is: a call is answered by the one
+//! or the other, and calls under way end in the version that they began with. A caller may name one by its number. One
+//! that was built for another tier than the policy names is kept, and not called.
 
 use std::sync::Arc;
 

@@ -142,7 +142,7 @@ pub struct TenantAccount {
     pub budgets: HashMap<Box<str>, BudgetOverride>,
     /// The worker that its requests should go to.
     pub home_worker: u32,
-    /// Whether somebody named that worker: it does not follow the tenant's load then.
+    /// Whether a command or the configuration named that worker: it does not follow the tenant's load then.
     pub home_fixed: bool,
     /// Grows whenever a token is set on this server, and is never the same for two tenants. A session stays
     /// authenticated as long as its credential is among [`TenantAccount::credentials`].

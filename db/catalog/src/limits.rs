@@ -80,5 +80,5 @@ pub const CHANGE_DURABILITY_MOST: std::time::Duration = std::time::Duration::fro
 pub const RESTORE_LOG_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
 /// Times that a change is made anew because another server of the cluster was faster. Each time one of them succeeds.
 pub const AGREEMENT_TRIES: usize = 32;
-/// Words about damage of the log that wait to become events, at most. Somebody looks each second or so.
+/// Notes about damage of the log that wait to become events, at most. They are read each second or so.
 pub const SCRUB_NOTES: usize = 64;

@@ -319,7 +319,7 @@ pub(super) fn journal_tenant(next: &DirectoryState, view: &TenantView) -> Journa
 }
 
 impl TenantView {
-    /// Adds a table as its entry is, with those who want to know when its records expire.
+    /// Adds a table as its entry is, with the watchers that are told when its records expire.
     pub(super) fn add_table(&mut self, entry: &Arc<TableEntry>, expiry: ExpiryWatchers) {
         self.settings.insert(entry.id, TableDefinition { expiry, ..TableDefinition::of(entry) });
         self.tables.insert(entry.id, Arc::clone(entry));

@@ -71,7 +71,7 @@ impl RestoreThreads {
                 while let Some(work) = thread.next(&given) {
                     match work {
                         RestoreWork::Changes(unit) => thread.make(&unit),
-                        // Nobody waits any more if the reader has failed.
+                        // If the reader has failed, nothing waits for this any more.
                         RestoreWork::Barrier => drop(arrive.send(())),
                     }
                 }
@@ -153,7 +153,7 @@ struct LaneThread<'t> {
 }
 
 impl LaneThread<'_> {
-    /// Waits for work. Nobody's memory waits for a thread that has none.
+    /// Waits for work. A thread without work delays no freeing of memory.
     fn next(&mut self, given: &Receiver<RestoreWork>) -> Option<RestoreWork> {
         if let Ok(work) = given.try_recv() {
             return Some(work);

@@ -1,5 +1,5 @@
-//! What is known of files that are read again from the disk while they are in use: the place where the thread that
-//! reads them meets those who ask.
+//! Progress of the scrub, which reads files again from the disk while they are in use. The scrubbing thread and the
+//! threads that ask share this state.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Thread;
@@ -39,7 +39,7 @@ struct ScrubProgressState {
     /// Whether a pass is to begin at once.
     is_asked: bool,
     thread: Option<Thread>,
-    /// Damage of the log of which nobody was told yet.
+    /// Damage of the log that is not reported yet.
     notes: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Changes of tables' durability that other servers of a cluster have made: they hold here once the disk of this server
-//! has what they promise. Nothing waits for a checkpoint meanwhile, however long it takes.
+//! Changes of tables' durability by other servers of a cluster. They hold here once this server's disk has what they
+//! promise. No thread waits for the checkpoint that this may take.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl Directory {
         });
         let (mut is_all, mut done) = (true, Ok(()));
         for (tenant, entry, settings) in &unsettled {
-            // One that fails keeps no other from being tried.
+            // A table that fails keeps no other from being tried.
             match self.settle_table(&mut settling, (*tenant, entry), settings) {
                 Ok(holds) => is_all &= holds,
                 Err(error) => done = done.and(Err(error)),

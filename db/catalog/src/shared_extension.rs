@@ -1,16 +1,16 @@
 //! Sharing extensions: one tenant's extension is enabled for others, under a name of their own.
 //!
-//! What is shared is sandboxed code, so no tenant has to trust its author, and all who enable it run one mapping of it.
-//! Each has its own counters, budget, throttle and suspension, and its code reaches that tenant's records alone. An
-//! enabled extension stays with the version that it began with, unless the tenant says that it follows the owner's: new
-//! code comes to somebody's records only if somebody decided that. A version that is enabled somewhere keeps its
-//! artifact, even if it is no longer among the owner's last five.
+//! What is shared is sandboxed code, so no tenant has to trust its author, and all tenants that enable it run one
+//! mapping of it. Each has its own counters, budget, throttle and suspension, and its code reaches that tenant's
+//! records alone. An enabled extension stays with the version that it began with, unless the tenant says that it
+//! follows the owner's: new code reaches a tenant's records only by decision of the tenant or the operator. A version
+//! that is enabled somewhere keeps its artifact, even if it is no longer among the owner's last five.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// Who may enable an extension.
+/// The tenants that may enable an extension.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShareAudience {

@@ -18,13 +18,13 @@ pub struct EnableRequest {
     pub owner: String,
     /// The extension's name at its owner.
     pub extension: String,
-    /// Its name at those who enable it.
+    /// Its name at the tenants that enable it.
     pub name: String,
     /// The version; the one that the owner has called now, if not given.
     pub version: Option<u64>,
     /// See [`EnabledExtension::follow`].
     pub follow: bool,
-    /// Whether the operator asks, who needs no share.
+    /// Whether the operator asks: no share is needed then.
     pub by_operator: bool,
 }
 
@@ -97,7 +97,7 @@ impl TenantView {
 }
 
 impl Directory {
-    /// Lets others enable an extension; `None` ends that. Who has it enabled keeps it.
+    /// Lets others enable an extension; `None` ends that. Tenants that have it enabled keep it.
     ///
     /// # Errors
     /// No such tenant or extension; it is not sandboxed; it is another tenant's; too many names.
@@ -173,7 +173,7 @@ impl Directory {
         self.restrict(|_, snapshot| Ok(snapshot.disable_all(owner, extension)))
     }
 
-    /// Brings those who follow an owner's extension to the version that the owner has called now. Returns how many do.
+    /// Brings the followers of an owner's extension to the version that the owner has called now. Returns how many do.
     ///
     /// # Errors
     /// The change cannot be written.

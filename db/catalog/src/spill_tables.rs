@@ -1,4 +1,4 @@
-//! Tables larger than memory, as tenants have them: which may be, their files, and the quotas of cold reads.
+//! Tenants' tables larger than memory: which are allowed, their files, and the quotas of cold reads.
 
 use std::fs::{self, DirBuilder};
 use std::io;

@@ -1,4 +1,4 @@
-//! What is kept of a table with a backing, and how it may change.
+//! The settings of a table's backing, and how they may change.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct TableBacking {
     pub marks: u64,
 }
 
-/// The backing of a table that is there.
+/// The backing of an existing table.
 #[derive(Debug)]
 pub(crate) struct EntryBacking {
     pub(super) table: Arc<BackedTable>,
@@ -46,7 +46,7 @@ impl EntryBacking {
 /// A change of how a table uses its backing; what is not given stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackingAlteration {
-    /// What becomes of writes.
+    /// The policy for writes.
     pub policy: Option<BackingPolicy>,
     /// The name of the secret with the credentials, which are read anew.
     pub secret: Option<String>,

@@ -1,4 +1,4 @@
-//! What a crash may take of a table's records.
+//! The durability of a table: what a crash may take of its records.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};

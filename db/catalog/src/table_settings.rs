@@ -1,7 +1,7 @@
 //! What may change of a table while it is used: its name, its mode and its quota (and its durability: see
 //! [`super::durability`]).
 //!
-//! A change holds for all who use the table, with older snapshots as well, because they share the entry. A table keeps
+//! A change holds for all users of the table, with older snapshots as well, because they share the entry. A table keeps
 //! its id, so clients that have it notice nothing of a new name; grants of it get the new name, too. Whether the keys
 //! are in order is fixed when a table is made.
 
@@ -45,7 +45,7 @@ pub(crate) struct TableDefinition {
     pub(super) log: u64,
     /// What it is a cache of.
     pub(super) backing: Option<TableBacking>,
-    /// Who wants to know when its records expire.
+    /// The watchers that are told when its records expire.
     pub(super) expiry: ExpiryWatchers,
 }
 

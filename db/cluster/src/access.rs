@@ -9,7 +9,7 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 use crate::ClusterAddress;
 use crate::limits::ACCESS_FILE_BYTES;
 
-/// The files and the user with which a cluster's etcd is reached. With none of them it is spoken to as anybody may.
+/// The files and the user with which a cluster's etcd is reached. Without them requests to it are unauthenticated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EtcdAccess {

@@ -44,7 +44,7 @@ pub enum ClusterStartError {
     Thread(#[from] std::io::Error),
 }
 
-/// A server that has read what it owns, and has not told anybody yet.
+/// A server that has read what it owns, and has not announced itself yet.
 pub struct JoiningServer {
     store: EtcdStore,
     member: ClusterMember,
@@ -282,7 +282,7 @@ mod tests {
         let first = CopyStore::lock(&folder).unwrap();
         assert!(matches!(start(), ClusterStartError::Copies(sandstorm_log::LogError::Locked(_))));
         drop(first);
-        // One that could not join leaves nothing locked.
+        // A server that could not join leaves nothing locked.
         assert!(matches!(start(), ClusterStartError::State(..)));
         assert!(CopyStore::lock(&folder).is_ok());
         let _left = std::fs::remove_dir_all(folder);

@@ -11,7 +11,7 @@ use crate::limits::FORWARD_KEPT_BYTES;
 #[derive(Debug, Default)]
 struct KeptBytes {
     all: usize,
-    /// By tenant. One that has none is not here.
+    /// By tenant; tenants without any are left out.
     of: HashMap<u32, usize>,
 }
 

@@ -1,6 +1,6 @@
-//! Tables with a backing, where slots move: their records are in the backing, and nothing of them is copied. So before
-//! slots are given away the source writes there what the backing does not have yet of them, deletes as well, and from
-//! then on no more. Where the backing does not take it, the slots stay.
+//! Moves of slots of tables with a backing. Their records are in the backing, so none are copied. Before the source
+//! gives the slots away it flushes the dirty keys there, deletes included, and stops writing. If the backing does not
+//! take them, the slots stay.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What the coordinator of a server has to do with plans that level loads: whom to ask, what would be moved, how it
+//! What a server's coordinator does with plans that level loads: which servers it asks, what a plan would move, how one
 //! begins.
 
 use std::collections::BTreeMap;

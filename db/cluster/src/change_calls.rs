@@ -1,10 +1,10 @@
-//! Calls for changes in a server's log, as triggers make them, where slots move.
+//! Trigger calls for the changes in a server's log, while slots move.
 //!
-//! Those of a key come in the order of its versions, also over a move: its source makes the calls for the changes in
-//! its log, at the target once that owns the slots, and the target makes none of its own for these slots before the
-//! source has said that its own are made. So that this takes milliseconds, the source comes near the end of its log
-//! before it serves the slots no more. Both waits are bounded: a trigger that has not made its calls by then is given
-//! up, and is not waited for again for a while. Its calls are made all the same, in no order with those of the target.
+//! Calls for a key are made in the order of its versions, also across a move. The source makes the calls for the
+//! changes in its log, at the target once that owns the slots. The target makes none of its own for these slots until
+//! the source reports that its calls are made. To make this take milliseconds, the source reads nearly to the end of
+//! its log before it stops serving the slots. Both waits are bounded: a trigger that is late is given up, and is not
+//! waited for again for a while. Its calls are still made, in no order with those of the target.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// One that gets on by some bytes at each look, and then no more.
+    /// A caller that progresses by some bytes at each look, and then no more.
     #[derive(Default)]
     struct SlowCaller {
         at: AtomicU64,

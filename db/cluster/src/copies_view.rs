@@ -1,4 +1,4 @@
-//! What of copies others see: how far those of this server's log are, and the copies of others' logs that are here.
+//! The status of copies: how far those of this server's log are, and which copies of other servers' logs are here.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -78,7 +78,7 @@ pub struct SuspectedServer {
     pub is_gone: bool,
     /// Why this server does not take its place by itself; `None`: it does, or it is not gone yet.
     pub obstacle: Option<String>,
-    /// Whether it stays so until somebody decides.
+    /// Whether it stays so until an operator decides.
     pub needs_operator: bool,
 }
 
@@ -183,7 +183,7 @@ impl CopiesView {
         }
         let notes = &mut *self.notes.lock();
         notes.push_back(note);
-        // Nobody has looked for long: the oldest ones are forgotten.
+        // They were not read for long: the oldest ones are forgotten.
         let forgotten = notes.len().saturating_sub(FAILOVER_NOTES);
         notes.drain(..forgotten);
     }

@@ -1,10 +1,10 @@
-//! How far the copies of this server's log are, and what may be acknowledged: the place where the threads of copies
-//! meet. It has neither clocks nor threads.
+//! How far the copies of this server's log are, and what may be acknowledged. The threads of copies share this state.
+//! It has neither clocks nor threads.
 //!
-//! The server acknowledges what all copies of its generation have. It alone changes the generation, by a compared
-//! change of the map, and from the moment that it wants one all copies of both are needed, until the map shows what
-//! became of it. A new copy is wanted only once it has what was acknowledged. So each copy of the generation in the
-//! map has all that was acknowledged, whatever becomes of this server, or of a change that it has sent.
+//! The server acknowledges what all copies of its generation have. Only the server changes its generation, by compare
+//! and swap of the map. From the moment that it wants a new one it needs all copies of both, until the map shows the
+//! outcome. A new copy is wanted only once it has everything acknowledged. So each copy of the generation in the map
+//! has all that was acknowledged, whatever becomes of this server, or of a change that it has sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::Thread;
@@ -82,7 +82,7 @@ pub(crate) struct SuccessionRequest {
     pub(crate) boot: u64,
     /// The revision of the last change of tables, by which none of them loses a record.
     pub(crate) directory_revision: u64,
-    /// When it is old: whoever has made it may have been stopped since.
+    /// When it is old: the thread that made it may have been stopped since.
     pub(crate) until: Instant,
     /// Milliseconds for which nothing was heard of the owner.
     pub(crate) silent_ms: u64,
@@ -105,7 +105,7 @@ pub(crate) enum MapObstacle {
     MapIsOld,
     /// This server belongs to the cluster no more, or its own place was taken.
     IsReplaced,
-    /// It has told nobody lately that it lives.
+    /// It has given no sign of life lately.
     IsNotKnown,
     IsDraining,
     IsOnProbation,
@@ -372,7 +372,7 @@ impl CopyCoordinator {
         is_stalled.then(|| (owner.to_owned(), successor.to_owned()))
     }
 
-    /// Whether this server has taken the place of that one, and nobody takes it any more.
+    /// Whether this server has taken the place of that one, and the succession is over.
     pub(crate) fn has_taken(&self, owner: &str) -> bool {
         let state = self.state.lock();
         let known = state.map.generations.get(owner);
@@ -431,8 +431,8 @@ impl CopyCoordinator {
         (*state.found.get_or_insert(end)).max(state.published)
     }
 
-    /// Wants other copies. Those that are not of the generation have all that was acknowledged; returns whether they
-    /// do.
+    /// Wants other copies. New ones, outside the generation, need all that was acknowledged; returns whether they have
+    /// it.
     pub(crate) fn want(&self, copies: Vec<CopyName>, held: &BTreeMap<CopyName, CopyPosition>) -> bool {
         let state = &mut *self.state.lock();
         let known = state.map.generations.get(&self.own_id).map_or(&[][..], |one| &one.copies);
@@ -449,7 +449,7 @@ impl CopyCoordinator {
         true
     }
 
-    /// Takes over how far the copies are. Returns what may be acknowledged.
+    /// Takes the positions of the copies. Returns what may be acknowledged.
     pub(crate) fn publish(&self, held: &BTreeMap<CopyName, CopyPosition>) -> CopiedUpTo {
         let state = &mut *self.state.lock();
         let has_generation = state.own(&self.own_id, self.boot).is_some_and(|own| !own.copies.is_empty());
@@ -556,7 +556,7 @@ mod tests {
         coordinator.end_loss();
         adopt(8, &map);
         assert!(!coordinator.has_lost());
-        // One that has had no generation that it knew of: its first change was made, and the answer lost.
+        // A coordinator that knew of no generation: its first change was made, and the answer lost.
         let fresh = CopyCoordinator::new(&own, 3);
         let none = StoredSlots::divided(std::slice::from_ref(&own));
         fresh.adopt((1, &none), (&servers, &live), "", Instant::now());

@@ -162,7 +162,7 @@ impl CopyAnswer {
         Ok(CopyAnswer { head, records: records.to_vec() })
     }
 
-    /// Its keys. One that is damaged is an error, and the last.
+    /// Its keys. A damaged key is an error, and the last item.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Result<CopiedKey<'_>, String>> {
         let mut rest = self.records.as_slice();
         std::iter::from_fn(move || {

@@ -37,7 +37,7 @@ const LEASE: u64 = 60;
 const COUNTED_LEASE: u64 = 54;
 /// Steps of a succession that is hurried.
 const HURRIED_STEPS: usize = 250;
-/// Steps after which a copy that no generation has and nobody asks is removed.
+/// Steps after which a copy is removed that is in no generation and gets no questions.
 const IDLE: u64 = 70;
 
 /// A change of a log: a slot's key has this value from here on, or none.
@@ -517,7 +517,7 @@ impl CopyWorld {
     }
 
     /// Whether a server is to take a place with a copy that was removed before the map named it: a change that its
-    /// owner had wanted was made only when it was awake again. Somebody has to decide then; nothing wrong is shown.
+    /// owner had wanted was made only when it was awake again. An operator has to decide then; nothing wrong is shown.
     fn lacks_copy(&self) -> bool {
         self.servers
             .iter()

@@ -1,5 +1,5 @@
-//! Which slots' records a server has begun to copy from others. Kept in the state directory, so that a start knows what
-//! may be left there of moves that were cancelled meanwhile: no server serves such records, and they are removed.
+//! The slots whose records a server has begun to copy from others, kept in the state directory. After a restart they
+//! show what cancelled moves may have left: no server serves such records, and they are removed.
 
 use std::fs;
 use std::io::Write as _;

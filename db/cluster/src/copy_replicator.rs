@@ -274,8 +274,8 @@ fn choose(keeping: &Arc<CopyReplication>, log: &Arc<ChangeLog>) {
     log.keep_for_copies(links.values().map(|link| link.needs_from).min());
 }
 
-/// The next server behind this one, in the order of their ids, that lives and has no copy. One that has not taken a
-/// copy comes behind the others: it may refuse it for as long as its disk is full, or its leases are others.
+/// The next server behind this one, in the order of their ids, that lives and has no copy. A server on which a copy was
+/// given up comes behind the others: its disk may be full, or its leases differ.
 fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks, given_up: &GivenUpCopies) -> Option<String> {
     let now = Instant::now();
     let free = |may_have_lost: bool| {
@@ -293,7 +293,7 @@ fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks, given_up: &GivenU
             peers.servers.keys().filter(is_free).partition(|id| id.as_str() > own);
         after.into_iter().chain(before).min_by_key(|id| given_up.turn(id)).cloned()
     };
-    // One whose copy cannot be gone on with comes last.
+    // A server whose copy cannot be continued comes last.
     free(false).or_else(|| free(true))
 }
 
@@ -317,7 +317,7 @@ fn run_link(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) {
 }
 
 /// Has the server remove a copy that no generation has had: what was copied takes its room. Links that have ended are
-/// never begun again. If there is no answer, the server removes it once nobody has asked for it for long.
+/// never begun again. If there is no answer, the server removes it once no question for it has come for long.
 fn remove_given_up(keeping: &CopyReplication, name: &CopyName) {
     if keeping.copies.needed().contains(name) {
         return;
@@ -449,8 +449,8 @@ impl CopyReplication {
         self.copies.generation_number().max(1)
     }
 
-    /// Whether a copy is made where it is not there. One that has confirmed something, or that a generation has, is
-    /// never made again: it has promised what a new one does not know of, and may have been sealed.
+    /// Whether a missing copy is made. A copy that has confirmed something, or that is in a generation, is never made
+    /// again: it has made promises that a new one does not know of, and may have been sealed.
     fn makes(&self, name: &CopyName) -> bool {
         let is_new = self.links.lock().get(name).is_some_and(|link| link.is_new && link.confirmed.is_none());
         is_new && !self.copies.needed().contains(name)
@@ -497,7 +497,7 @@ impl CopyReplication {
     fn confirm_held(&self, name: &CopyName, log: &Arc<ChangeLog>, held: CopyPosition) {
         {
             let mut links = self.links.lock();
-            // One that cannot be read yet confirms nothing.
+            // A copy that cannot be read yet confirms nothing.
             let Some(link) = links.get_mut(name).filter(|_| held.held.is_some()) else { return };
             (link.held, link.confirmed) = (held, Some(Instant::now()));
         }

@@ -11,7 +11,7 @@ use crate::copy_store::{CopyAccess, CopyDamage, CopyStore, of_files};
 
 impl CopyStore {
     /// The folder and the files of a copy, as they have to be; `None`: it is gone, known to be damaged, or one whose
-    /// disk has failed a write. One that is not open is opened.
+    /// disk has failed a write. A closed copy is opened.
     pub(crate) fn scrubbed(&self, name: &CopyName) -> Option<(Arc<dyn LogDisk>, Vec<ScrubbedFile>)> {
         let found = self.copy(&mut self.open.lock(), name, CopyAccess::Looks);
         match found {

@@ -64,9 +64,9 @@ pub(crate) struct CopyDamage {
 struct KnownDamage {
     /// The copies that are damaged, until they are removed.
     copies: BTreeMap<CopyName, CopyDamage>,
-    /// Those that were found since the start.
+    /// The number of damaged copies found since the start.
     found: u64,
-    /// The owners of those of which nobody was told yet, and what was found.
+    /// Findings that are not reported yet: the owner of each copy, and what was found.
     notes: Vec<(String, String)>,
 }
 
@@ -75,7 +75,7 @@ struct KnownDamage {
 pub(crate) struct OwnerContact {
     /// Its questions.
     pub(crate) questions: u64,
-    /// Those that are being answered.
+    /// Questions that are being answered.
     pub(crate) asking: u32,
     /// Whether it has taken what it was sent last. A copy that was opened again may have less than it had confirmed
     /// before: its owner asks what it has, and sends more only if it misses nothing.
@@ -364,7 +364,7 @@ impl CopyStore {
             owner.asking = owner.asking.saturating_sub(1);
             // Damage that was found since then holds.
             let is_sound = !self.is_damaged(&name);
-            // One that is full holds what it has confirmed, and says so at once by the next answer.
+            // A full copy keeps what it has confirmed, and says so at once by the next answer.
             let is_refused = done.is_err() && !matches!(done, Err(ReplicaError::Full(_)));
             let confirms = if done.is_ok() { head.ask.confirms() } else { None };
             owner.confirms = is_sound && !is_refused && confirms.unwrap_or(owner.confirms);
@@ -382,7 +382,7 @@ impl CopyStore {
         let name = (head.owner.clone(), head.copy);
         // Its owner would show records for longer than this copy waits until it is read.
         head.check_lease().map_err(|why| LogError::unusable(&folder_name(&name), &why))?;
-        // Only who begins with it has it made: one that is missed later has lost what it has promised.
+        // Only an owner that begins with a copy has it made: a copy that is missing later has lost what it promised.
         let makes = matches!(head.ask, ReplicaAsk::State { makes: true });
         let access = if makes { CopyAccess::Makes } else { CopyAccess::Uses };
         // Behind a disk that hangs no more threads gather than there are questions in this time: they are asked again.
@@ -396,7 +396,7 @@ impl CopyStore {
             }
             let copy = self.copy(&mut open, &name, access)?;
             if head.ask == ReplicaAsk::Remove {
-                // One that is sealed, or that an earlier epoch asks about, stays.
+                // A sealed copy, or one that an earlier epoch asks about, stays.
                 copy.try_lock_for(COPY_LOCK_WAIT).ok_or_else(busy)?.replica.state(head.epoch)?;
                 self.remove(&mut open, &name);
                 return Ok(None);

@@ -4,8 +4,8 @@
 //! An owner asks its copies again and again. One that asks no more is asked itself: it is gone if nothing listens
 //! there, or if several questions in a row fail or stay without an answer. Silence is counted in this server's own
 //! ticks, and only in those that come in time: a server that was stopped, or has had no processor, has heard nothing
-//! meanwhile, and knows nothing of the others when it wakes. Nothing here decides what is safe: whoever is replaced by
-//! mistake loses its place, and no record.
+//! meanwhile, and knows nothing of the others when it wakes. Nothing here decides what is safe: a server that is
+//! replaced by mistake loses its place, and no record.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -128,8 +128,8 @@ impl CopyWatch {
         questions
     }
 
-    /// Takes over what came of a question. One that was asked before the owner was heard, or before this server has
-    /// slept, is nothing.
+    /// Notes the answer to a question. It is ignored if the question is older than the owner's last word or this
+    /// server's last sleep.
     pub(crate) fn answer(&mut self, question: &LifeQuestion, answer: LifeAnswer) {
         let ticks = self.ticks;
         if self.under_way.get(&question.owner) == Some(&question.number) {
@@ -223,7 +223,7 @@ mod tests {
             }
             let Some((question, since)) = self.asked[at].clone() else { return };
             let answer = match (self.is_gone, self.is_refused) {
-                // A live one answers before the time is over; whoever has slept sees both at once, and the time first.
+                // A live one answers before the time is over; a watch that slept sees both at once, the time first.
                 (false, _) if self.now >= since + ASK_TICKS => LifeAnswer::Silent,
                 (false, _) if self.now >= since + ANSWER_TICKS => LifeAnswer::Serves,
                 (true, true) => LifeAnswer::Refused,
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(watch.gone().count(), 1, "it is gone until it answers");
         watch.answer(&again.expect("it is asked again"), LifeAnswer::Serves);
         assert_eq!((watch.gone().count(), watch.suspected().count()), (0, 0));
-        // One that has begun again, or asks, is there, whatever is answered to what was asked before.
+        // An owner that has restarted, or asks, is alive, whatever the answer to an earlier question.
         for seen in [silent(8, 3), silent(8, 4)] {
             let question = (0..=2 * SILENT_TICKS).find_map(|_| watch.tick(TickPace::Timely, &silent(7, 3)).pop());
             watch.tick(TickPace::Timely, &seen);

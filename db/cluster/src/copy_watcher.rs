@@ -1,5 +1,5 @@
-//! The thread that watches the owners of copies that are here, and has this server take the place of one that is gone:
-//! by itself, where that loses no record and nothing speaks against it.
+//! The thread that watches the owners of the copies kept here. If one is gone, this server takes its place by itself,
+//! where that loses no record and no obstacle is known.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -281,7 +281,7 @@ impl WatcherLoop {
             }
             self.note(owner, obstacle);
         }
-        // Whoever could go on with it wants it above, and has it long before the successor counts as gone.
+        // A server that could go on with it requests it above, long before the successor counts as gone.
         if let Some((owner, successor)) = stalled {
             self.note(&owner, Some(SuccessionObstacle::SuccessorIsGone(successor)));
         }

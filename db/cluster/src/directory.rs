@@ -261,7 +261,7 @@ impl<S: MetadataStore + Send> DirectoryAgreement for ClusterDirectory<S> {
                 put: vec![(key.clone(), version.to_string())],
                 removed: Vec::new(),
             };
-            // A number whose answer was lost is given to nobody.
+            // A number whose answer was lost is never used.
             if let Ok(Some(_)) = store.change(&change) {
                 return Ok(version);
             }
@@ -285,7 +285,7 @@ impl<S: MetadataStore + Send> DirectoryAgreement for ClusterDirectory<S> {
         for (number, part) in parts.enumerate() {
             put(format!("{ARTIFACTS}{name}/{number:04}"), BASE64.encode(part))?;
         }
-        // The head last: who finds it finds all parts.
+        // The head last: a reader that finds it finds all parts.
         put(format!("{ARTIFACTS}{name}"), to_json(&head)?)?;
         Ok(())
     }

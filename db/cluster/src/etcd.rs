@@ -112,7 +112,7 @@ impl EtcdStore {
         }
         let failed = |text: String| RefusedQuestion { text, is_old_token: false };
         let unsent = |error: ureq::Error| match error {
-            // One that asks for certificates says so behind its part of the handshake: often nobody reads that.
+            // A server that asks for certificates says so behind its part of the handshake: often unread.
             ureq::Error::Io(error) if self.address.is_encrypted => {
                 failed(format!("io: {error} (does it ask for a certificate that it trusts? --etcd-certificate)"))
             }
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn another_member_is_asked_if_one_does_not_answer() {
         let (address, served) = member(vec![r#"{"header":{"revision":"3"}}"#]);
-        // A port that was free a moment ago: nobody listens.
+        // A port that was free a moment ago: nothing listens there.
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut store = store(&[&gone, &address]);
         assert_eq!(store.list(MetadataRange::of("a", "b")).map(|listed| listed.revision), Ok(3));

@@ -1,4 +1,4 @@
-//! A client's commands that are with other servers, and what it is told of them.
+//! A client's commands that other servers run, and their answers to the client.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,8 +88,8 @@ impl BatchUnderWay {
         BatchUnderWay { batch, deadline, answers: Mutex::new(answers), budget: Arc::clone(budget) }
     }
 
-    /// Answers some of the commands, by their numbers. Whoever waits is told once all are answered. An answer that a
-    /// command has already stays.
+    /// Answers some of the commands, by their numbers. The waiting connection is told once all are answered. An answer
+    /// that a command has already stays.
     pub(crate) fn answer(&self, answered: impl IntoIterator<Item = (usize, ForwardedAnswer)>) {
         let ended = {
             let mut answers = self.answers.lock();

@@ -66,7 +66,7 @@ struct WaitingParts {
 pub(crate) enum ThreadNeed {
     /// Nothing can be sent.
     Nothing,
-    /// Those that have nothing to do are enough.
+    /// The idle threads are enough.
     Wake,
     /// One more. It is counted already.
     Start,
@@ -90,10 +90,10 @@ pub(crate) struct ForwardQueue {
 }
 
 impl ForwardQueue {
-    /// Adds commands, which are sent at `at` at the earliest. Those that were there before are always taken.
+    /// Adds commands, which are sent at `at` at the earliest. Commands that return to the queue are always taken.
     ///
     /// # Errors
-    /// As many of its tenant wait as may.
+    /// The tenant's limit on waiting commands is reached.
     pub(crate) fn push(&mut self, part: ForwardPart, at: Option<Instant>) -> Result<(), ForwardPart> {
         let (tenant, bytes, all) = (part.tenant(), part.bytes(), self.waiting);
         let own = self.waiting_of.get(&tenant).copied().unwrap_or_default();
@@ -168,8 +168,8 @@ impl ForwardQueue {
         }
     }
 
-    /// What is needed so that all is sent that can be. One that was woken counts among those with nothing to do until
-    /// it runs, and so does what it is to send among what waits.
+    /// The threads that are needed to send all that can be sent. A woken thread counts as idle until it runs, and its
+    /// commands as waiting.
     pub(crate) fn need_threads(&mut self) -> ThreadNeed {
         // One looks at what is to be sent later.
         let mut needed = usize::from(!self.later.is_empty());
@@ -221,7 +221,7 @@ mod tests {
         ForwardPart { under_way, numbers: vec![0], tries: 0, paused: Duration::ZERO, why: ForwardFailure::Late }
     }
 
-    /// One that a datagram has brought.
+    /// A part that a datagram has brought.
     fn datagram(tenant: u32) -> ForwardPart {
         let batch = ForwardedBatch { is_datagram: true, ..part(tenant, 1).under_way.batch.clone() };
         let under_way = Arc::new(BatchUnderWay::new(batch, Instant::now(), &Arc::default(), Box::new(|_| ())));

@@ -220,7 +220,7 @@ impl ForwarderState {
     ) -> Option<OpenCommands> {
         let id = target.id.as_str();
         let all = |why| Some(OpenCommands { numbers: numbers.to_vec(), why });
-        // One that has just joined, or was removed.
+        // `None`: the server has just joined, or was removed.
         let Some((server, key)) = self.coordinator.peer(id) else { return all(ForwardFailure::Moving) };
         let link = {
             let mut link = target.link.lock();

@@ -1,9 +1,9 @@
-//! Changes of the map by copies of servers' logs. Each makes a new map of the next epoch; the caller writes it, if the
-//! map is still the one that it was made of.
+//! Changes of the map by copies of servers' logs. Each makes a new map of the next epoch; the caller writes it if the
+//! old map is still the current one.
 //!
-//! A *generation* names the copies that a server's log has. What the server's tables of durability `copies` have
-//! acknowledged is on all of them, so a server that seals one of them has all of it, and ends the generation. Only the
-//! server changes its generation, until another one takes its place: that is decided in the map first, and then sealed.
+//! A *generation* names the copies of one server's log. They all have what the server's tables of durability `copies`
+//! have acknowledged, so a server that seals one of them has all of it, and ends the generation. Only the server
+//! changes its generation, until another one takes its place: that is decided in the map first, and then sealed.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Servers on which a new copy of this server's log was given up. Others are asked before them, and one whose disk had
-//! no room for all of it is left alone for a while: each try writes as much as there is room for.
+//! Servers on which a new copy of this server's log was given up. Other servers are asked before them. One whose disk
+//! was too small is not asked for a while: each try writes as much as there is room for.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The last changes of a log, which is read once: its changes are kept in memory until it is known which of them are
-//! the last ones of their keys. A log with too many is read a second time instead.
+//! The last changes of a log that is read once: its changes stay in memory until the last one of each key is known. A
+//! log with too many changes is read a second time instead.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(crate) type ChangeVisit<'a> = dyn FnMut(&LoggedChange<'_>) -> Result<(), Str
 /// A change, whose key and value are with those of the others.
 #[derive(Clone, Copy)]
 struct KeptChange {
-    /// Its number among the changes of records; 0: it is none of a record.
+    /// Its number among the changes of records; 0: it changes no record.
     number: u64,
     kind: ChangeKind,
     table: u64,

@@ -1,4 +1,4 @@
-//! Which change of a key is the last one of a log that is read twice in the same order.
+//! Finds the last change of each key in a log that is read twice in the same order.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -93,7 +93,7 @@ mod tests {
         let mut found = Vec::new();
         for (number, (table, key)) in changes.iter().enumerate() {
             assert!(!last.is_whole(), "not before all have come again");
-            // Those that were kept since the first time are the same ones.
+            // The changes kept since the first reading are the same ones.
             let is_last = numbers[number].is_some_and(|number| last.is_last_of(*table, key, number));
             assert_eq!(last.is_last(*table, key), is_last);
             if is_last {

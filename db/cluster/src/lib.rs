@@ -1,4 +1,4 @@
-//! Clusters of servers: who is a member, and who owns which slots of the keys, agreed in etcd.
+//! Clusters of servers: which servers are members and which own which slots of the keys, agreed in etcd.
 //!
 //! [`ClusterAddress`] names a cluster, [`EtcdAccess`] says what it takes to reach the etcd, [`metadata`] what is needed
 //! of the store of its state (with a model for tests); `etcd` is that store. [`ClusterDirectory`] has the tenants on

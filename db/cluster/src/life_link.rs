@@ -1,5 +1,5 @@
-//! The question of one server to another whether it is there, over its control port. It is asked where nothing else is
-//! heard, and so has little time.
+//! Asks another server whether it is alive, over its control port. It is asked when nothing else is heard of that
+//! server, and so has little time.
 
 use std::io;
 
@@ -61,7 +61,7 @@ fn of_io_failure(error: &io::Error) -> LifeAnswer {
 
 /// Asks a server.
 pub(crate) fn ask_life(id: &str, server: &ServerState, key: &str) -> LifeAnswer {
-    // One that has told of no certificate cannot be asked.
+    // A server that has published no certificate cannot be asked.
     let Ok(agent) = peer_agent(server, ASK_TIMEOUT) else { return LifeAnswer::Unclear };
     let url = format!("{}{LIFE_PATH}", server.control.trim_end_matches('/'));
     let mut response = match agent.get(&url).header(PEER_KEY_HEADER, key).call() {
@@ -130,7 +130,7 @@ mod tests {
         assert!(matches!(asked(None), LifeAnswer::Failed | LifeAnswer::Silent));
         let long = "x".repeat(2 * LIFE_ANSWER_BYTES as usize);
         assert!(matches!(asked(Some(("200 OK", long))), LifeAnswer::Unclear | LifeAnswer::Silent));
-        // A port that was free a moment ago: nobody listens.
+        // A port that was free a moment ago: nothing listens there.
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let server = ServerState { control: format!("http://{gone}"), ..ServerState::example() };
         assert!(matches!(ask_life("a", &server, "secret"), LifeAnswer::Refused | LifeAnswer::Silent));

@@ -43,7 +43,7 @@ pub const REMOVED_SERVERS: usize = 1_024;
 pub const MAP_CHANGE_TRIES: usize = 8;
 /// Changes of the map of slots that wait for etcd at one server, at most. Each look makes up to [`CHANGES_PER_LOOK`].
 pub const MAP_REQUESTS: usize = 64;
-/// Time that somebody who wants slots moved waits for the answer: some requests to etcd.
+/// Time that a caller that wants slots moved waits for the answer: some requests to etcd.
 pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that the target of a move waits for the hand-over, before it asks again. Well below [`TARGET_SILENCE`].
 pub const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -81,8 +81,8 @@ pub const FLUSH_BEFORE_FREEZE: Duration = Duration::from_secs(1);
 pub const FLUSH_FROZEN: Duration = Duration::from_secs(2);
 /// Time between two looks at what backings do not have yet.
 pub const BACKING_POLL: Duration = Duration::from_millis(5);
-/// Bytes of the log for whose changes calls are still to be made when slots are frozen, at most, if those who make them
-/// come so far in time: some tens of milliseconds of calls, for which the target's own wait.
+/// Bytes of the log for whose changes calls are still to be made when slots are frozen, at most, if the triggers that
+/// make them come so far in time: some tens of milliseconds of calls, for which the target's own wait.
 pub const CALLS_LEFT_BYTES: u64 = 1 << 20;
 /// Time for which an answer of the source waits for those calls, until it says that they are not made yet.
 pub const CALLS_WAIT: Duration = Duration::from_secs(1);
@@ -141,7 +141,7 @@ pub const FILL_REFUSED: Duration = Duration::from_secs(2);
 /// Time without the confirmation of all copies after which writes that wait for it are refused, as where the disk
 /// stalls.
 pub const COPIES_STALL: Duration = Duration::from_secs(5);
-/// Keys of a copy of which it is noted which change is the last one, while a server takes the place of another: 24
+/// Keys of a copy whose last changes are noted while a server takes the place of another: 24
 /// bytes each, in a table of 100 MiB that is doubled for the last time when it is half as large. Of further keys all
 /// changes are made.
 pub const LAST_CHANGES: usize = 7 << 19;
@@ -153,7 +153,7 @@ pub const KEPT_CHANGES_BYTES: usize = 64 << 20;
 pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which a copy that no generation has and no owner asks is removed.
 pub const COPY_IDLE: Duration = Duration::from_secs(600);
-/// Time for which a question about a copy waits for what another one does with it, before the answer is that it failed:
+/// Time for which a question about a copy waits for another one that uses the copy, before it fails:
 /// well below [`REPLICA_TIMEOUT`], so that a disk that hangs does not take all threads of the control port.
 pub const COPY_LOCK_WAIT: Duration = Duration::from_secs(1);
 /// Age of the map above which no copy is removed: the server may not hear of what has changed. Some looks of
@@ -185,7 +185,7 @@ pub const FULL_AGAIN: Duration = Duration::from_secs(1);
 /// Time for which a server is left alone whose disk had no room for all of a new copy; each further time it is twice as
 /// long. A try writes all that there is room for, some GiB perhaps.
 pub const OVERFULL_PAUSE: Duration = Duration::from_secs(10);
-/// The longest of these pauses: after as long its disk is looked at again, whoever has made room.
+/// The longest of these pauses: after as long its disk is looked at again, whatever has made room.
 pub const OVERFULL_PAUSE_MOST: Duration = Duration::from_secs(600);
 /// Copies on other servers that a log may have, at most.
 pub const COPIES_MOST: usize = 4;
@@ -235,7 +235,7 @@ pub const SUCCESSION_POLL: Duration = Duration::from_millis(20);
 /// Time for which a server looks so often, since it has seen that a place is taken. A succession takes seconds,
 /// and one that hangs must not cost the cluster's etcd fifty questions a second of each server.
 pub const SUCCESSION_POLLED: Duration = Duration::from_secs(10);
-/// Words about failovers that wait to become events, at most. Somebody looks each second or so.
+/// Notes about failovers that wait to become events, at most. They are read each second or so.
 pub const FAILOVER_NOTES: usize = 64;
 /// Words about damage of copies that wait to become events, at most.
 pub const DAMAGE_NOTES: usize = 64;

@@ -1,5 +1,5 @@
-//! The thread that reads this server's log, and the copies of other servers' logs that are here, again from the disk: a
-//! disk that changes bytes, or does not read them any more, is noticed before they are needed.
+//! The scrubbing thread reads this server's log, and the copies of other servers' logs kept here, again from the disk.
+//! So a disk that changes bytes, or cannot read them any more, is noticed before they are needed.
 //!
 //! A copy that is damaged confirms nothing from then on, so that its owner makes another one. Where the server's own
 //! log is damaged, a checkpoint is asked for: the tables have all records, and no start reads what was there before.
@@ -225,7 +225,7 @@ fn judge_copy(
                     return false;
                 }
             }
-            // Sound the second time, or not looked at: what is behind was not read. One that was removed or replaced
+            // Sound the second time, or not looked at: what is behind was not read. A file that was removed or replaced
             // meanwhile is no part of the copy any more.
             FileOutcome::Damaged(_) => is_read &= !copy_store.has_file(name, file),
             FileOutcome::Unread => is_read = false,

@@ -1,5 +1,5 @@
-//! A server whose place another one has taken: what has waited for its copies is never shown, whatever copies it has
-//! later.
+//! A server whose place another one has taken: answers that have waited for its copies are never shown, whatever copies
+//! it has later.
 
 use std::sync::atomic::AtomicBool;
 

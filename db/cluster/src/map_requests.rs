@@ -9,7 +9,7 @@ use crate::slot_moves::WantedMove;
 use crate::slot_plans::{PlannedMove, ServerChange};
 use crate::state::StoredSlots;
 
-/// What somebody wants of the map.
+/// What a caller wants of the map.
 #[derive(Clone, Debug)]
 pub(crate) enum MapRequest {
     Begin(WantedMove),
@@ -31,7 +31,7 @@ pub(crate) struct WaitingRequest {
 /// The answer: how many moves were begun or cancelled, or why none was.
 pub(crate) type MapAnswer = Result<usize, String>;
 
-/// A change of the map that is to be made now, and who waits for it.
+/// A change of the map that is to be made now, and the caller that waits for it.
 pub(crate) struct MapChange {
     pub(crate) map: StoredSlots,
     /// The server that belongs to the cluster no more.
@@ -40,7 +40,7 @@ pub(crate) struct MapChange {
 }
 
 impl MapChange {
-    /// Tells who waits what became of it.
+    /// Tells the waiting caller what became of it.
     pub(crate) fn answer(self, made: Result<bool, String>) {
         let Some((sender, count)) = self.answer else { return };
         let answer = match made {

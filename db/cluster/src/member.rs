@@ -4,7 +4,7 @@
 //! epoch has one map. A server owns a slot if the last map that it read says so. Nothing takes a slot from a server but
 //! that server itself, so that a map that it has not read yet takes nothing from it: two servers never both own a slot.
 //! The exception is a server whose records are given up: the operator has to know that it does not run.
-//! Signs of life are hints. They decide who is counted when a cluster is founded, and nothing later.
+//! Signs of life are only hints. They decide which servers count when a cluster is founded, and nothing later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -324,7 +324,7 @@ impl ClusterMember {
         Ok(())
     }
 
-    /// Divides the slots between the founders once all are there, unless somebody has.
+    /// Divides the slots between the founders once all are there, unless another server has.
     fn found(&self, state: &ClusterState, store: &mut impl MetadataStore) -> Result<(), MemberError> {
         if state.slots.is_some() {
             if state.peer_key.is_empty() {

@@ -28,7 +28,7 @@ pub(crate) enum QuestionOutcome {
     Answered,
     /// The store never sees it.
     QuestionLost,
-    /// It is done, and nobody is told.
+    /// It is done, and the answer is lost.
     AnswerLost,
 }
 

@@ -1,14 +1,14 @@
-//! What a server does with the moves of slots that it gives away or takes: the place where its threads meet.
+//! The moves of slots that a server gives away or takes: the state that its threads share.
 //!
-//! The source of a move owns the slots and serves them while the target copies their records. An *attempt* of the
-//! target begins with nothing, and ends with the source that serves the slots no more and hands them over, in one
-//! compared change of the map. Until then the copy is worth nothing, and is made again after any trouble; from then on
-//! the source's records are worth nothing.
+//! The source of a move owns the slots and serves them while the target copies their records. Each *attempt* of the
+//! target begins empty. At its end the source stops serving the slots and hands them over, by one compare and swap of
+//! the map. Until then the copy counts for nothing, and is made again after any trouble; from then on the source's
+//! records count for nothing.
 //!
-//! Only the source hands slots over, and only while it does not serve them: from [`MoveCoordinator::freeze`] on, unless
-//! it begins to serve them again, which it does only if no hand-over can be under way. So a process that starts, and
-//! does not know what an earlier one has sent, changes the map before it serves such slots (`StoredSlots::take_up`):
-//! what was sent before fails then.
+//! Only the source hands slots over, and only while it does not serve them: from [`MoveCoordinator::freeze`] on. It
+//! serves them again only if no hand-over can be under way. A process that starts does not know what an earlier one has
+//! sent, so it changes the map before it serves such slots (`StoredSlots::take_up`): a change that was sent before then
+//! fails.
 
 mod peer_lookup;
 
@@ -65,7 +65,7 @@ struct MoveCoordinatorState {
     /// The map that was read last.
     map: StoredSlots,
     servers: BTreeMap<String, ServerState>,
-    /// Those that have told of themselves lately.
+    /// Servers with a recent sign of life.
     live: BTreeSet<String>,
     peer_key: String,
     /// The revision of that map.
@@ -100,8 +100,8 @@ pub struct MoveCoordinator {
     boot: u64,
     state: Mutex<MoveCoordinatorState>,
     changed: Condvar,
-    /// Held while a target's question is answered from the tables, with how far it was shown one: what a late question
-    /// of an earlier attempt takes out of the lists of changed keys would be missing in the next. Before `state`.
+    /// Held while a target's question is answered from the tables, with its position in one: keys that a late question
+    /// of an earlier attempt takes off the lists of changed keys would be missing in the next. Before `state`.
     turn: Mutex<SourceWalks>,
     /// Held while some of the records of slots that are other servers' are removed.
     removal: Mutex<()>,
@@ -166,7 +166,7 @@ impl MoveCoordinator {
             let stored = state.map.moves.iter().find(|one| one.id == attempt.move_id);
             match stored {
                 Some(one) if self.has_taken_up(one) => {
-                    // One that was sent for an older map fails, and is sent again.
+                    // A hand-over sent for an older map fails, and is sent again.
                     if matches!(attempt.stage, CopyStage::Sent(sent) if sent != revision) {
                         attempt.stage = CopyStage::Ready;
                     }
@@ -268,7 +268,7 @@ impl MoveCoordinator {
             };
             match changed {
                 Ok((map, count)) => return Some(MapChange { map, removed_server, answer: Some((sender, count)) }),
-                // Nobody waits any more.
+                // The caller may wait no more.
                 Err(why) => drop(sender.try_send(Err(why))),
             }
         }
@@ -353,7 +353,7 @@ impl MoveCoordinator {
         self.removal.lock()
     }
 
-    /// Serves the slots no more. Whoever has begun to write is not waited for.
+    /// Serves the slots no more. Writers that have begun are not waited for.
     pub(crate) fn freeze(&self, attempt: u64) -> Result<(), String> {
         let mut state = self.state.lock();
         let current = Self::current(&mut state, attempt)?;
@@ -459,8 +459,8 @@ impl MoveCoordinator {
         !self.state.lock().map.moves.iter().any(|one| one.id == move_id)
     }
 
-    /// Whether the map gives this server none of some slots. Those that it owns and does not serve for a moment are
-    /// its, and so are those of a server whose place it takes: their records come here.
+    /// Whether the map gives this server none of some slots. Slots that it owns but does not serve for a moment are its
+    /// own, and so are those of a server whose place it takes: their records come here.
     pub(crate) fn is_foreign(&self, span: SlotSpan) -> bool {
         let (state, id) = (self.state.lock(), self.slots.own_id());
         let is_own = |(first, last, owner): &(u16, u16, String)| {

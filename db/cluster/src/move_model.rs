@@ -168,7 +168,7 @@ impl MovingServer {
             }
             CopyAsk::Alive => drop(self.coordinator.span_of(request.attempt)?),
             CopyAsk::Abandon => self.coordinator.abandon(request.attempt),
-            // Nobody makes calls for changes.
+            // The model has no triggers, so there are no calls for changes.
             CopyAsk::Called => {}
         }
         Ok(answer)
@@ -291,7 +291,7 @@ impl MoveWorld {
         (0..4).map(|_| QuestionOutcome::draw(&mut self.random, one_in)).collect()
     }
 
-    /// Somebody writes to a key, or removes it; `Err`: the key is not as it was left.
+    /// A client writes to a key, or removes it; `Err`: the key is not as it was left.
     fn write(&mut self, at: usize) -> Result<(), ModelKey> {
         let key = (SLOTS[self.random.random_range(0..SLOTS.len())], self.random.random_range(0..KEYS_PER_SLOT));
         let server = &mut self.servers[at];

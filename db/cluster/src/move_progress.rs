@@ -1,4 +1,4 @@
-//! What is told of moves.
+//! The progress reports of moves.
 
 /// How far a copy is, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Requests of the target of a move to its source's control port. The key of the cluster, which lies in etcd, shows who
-//! asks; so does the fingerprint there who answers.
+//! Requests of the target of a move to its source's control port. The key of the cluster, which lies in etcd, proves
+//! the asking server; the fingerprint there proves the answering one.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What the servers of a cluster say to each other about copies of logs: a question is the length of its head (four
+//! The messages of a cluster's servers about copies of logs. A question is the length of its head (four
 //! bytes, little endian), the head as JSON, and the pieces of a log; an answer is JSON.
 
 use sandstorm_log::frame::{FileHeader, FileKind};

@@ -20,7 +20,7 @@ use crate::limits::{BALANCE_FLOORS, BALANCE_MOVES, BALANCE_RANGES};
 use crate::slot_plans::{KnownServers, PlannedMove, new_move};
 use crate::state::StoredSlots;
 
-/// What a server tells of its slots, to whoever plans.
+/// What a server tells the planning server of its slots.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerLoadReport {
     /// Workers of the server.

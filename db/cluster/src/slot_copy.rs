@@ -1,10 +1,10 @@
 //! The target's part in a move: copies the records of some slots, step by step, without clocks and threads.
 //!
-//! First all records, page by page, while the source serves them, with those of the keys that have changed in between
-//! if they are many; then, again and again, what has changed meanwhile; then the source serves them no more, and the
-//! last changes follow. When all is on the disk the source is told to hand the slots over. Each answer of the source is
-//! later than the one before, so the last word about a key is right. Whatever goes wrong, a new attempt begins with
-//! nothing.
+//! First it copies all records page by page, while the source serves them, and with them keys that have changed since
+//! if these are many. Then it copies the keys that have changed meanwhile, again and again. Then the source stops
+//! serving the slots, and the last changes follow. When all is on the disk the target tells the source to hand over.
+//! Answers of the source come in order, so the last one about a key is right. After any trouble a new attempt begins
+//! empty.
 
 use sandstorm_store::slots::SlotSpan;
 

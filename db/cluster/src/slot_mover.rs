@@ -114,7 +114,7 @@ impl MoverLoop {
 
     /// Removes the records of slots that were handed over.
     pub(crate) fn clear(&mut self, move_id: u64, span: SlotSpan) {
-        // Whoever has looked before whether the slot is this server's may read yet.
+        // A reader that checked the slot's owner before may still read.
         if !await_grace(&mut self.own.participant, &self.stop) {
             return;
         }
@@ -184,7 +184,7 @@ impl MoverLoop {
                 return copy.abandon(&mut link);
             }
             let stepped = copy.step(&mut link, &mut self.own);
-            // Before anything waits: memory is given back only behind whoever is online.
+            // Before anything waits: memory is freed only once every online participant has moved on.
             self.own.participant.quiescent();
             self.own.participant.offline();
             if let Err(why) = stepped.and_then(|()| self.attend(&copy, &mut link)) {
@@ -482,7 +482,7 @@ impl CopyTables for OwnTables {
                 }
                 found = Some((of, entry));
             }
-            // One that nobody knows any more was dropped.
+            // A table that the directory does not know any more was dropped.
             let Some((_, Some(entry))) = &found else { continue };
             if copied.record.is_some() {
                 make_room(&mut self.participant, (copied.tenant, entry), &mut waited)?;

@@ -1,5 +1,5 @@
-//! Changes of the map of slots by moves. Each makes a new map of the next epoch; the caller writes it, if the map is
-//! still the one that it was made of.
+//! Changes of the map of slots by moves. Each makes a new map of the next epoch; the caller writes it if the old map is
+//! still the current one.
 
 use sandstorm_store::slots::SlotSpan;
 
@@ -47,7 +47,7 @@ impl StoredSlots {
         StoredSlots { epoch: self.epoch + 1, ..self.clone() }
     }
 
-    /// With the moves that somebody wants. `new_id` gives each a number.
+    /// With the moves that a caller wants. `new_id` gives each a number.
     ///
     /// # Errors
     /// One line: the target is no server of the cluster, the slots have no owner, or are moving already.

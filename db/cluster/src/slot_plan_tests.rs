@@ -136,7 +136,7 @@ fn a_server_that_is_added_meanwhile_gets_what_was_on_its_way_to_others() {
         map = changed;
     }
     assert!(map.moves.iter().all(|one| one.source == "a" && one.mib_per_s == 3) && map.moves.len() >= 3, "{map:?}");
-    // What was handed over stays with whom it was handed to, and what is drained comes back before it has left.
+    // What was handed over stays with the target, and what is drained comes back before it has left.
     let handed = map.hand_over(map.moves[0].id).unwrap();
     let owner = handed.moves[0].target.clone();
     let drained = handed.change_server("a", ServerChange::Drain { mib_per_s: 0 }, known, &mut new_id).unwrap().0;

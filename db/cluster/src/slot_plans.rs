@@ -45,7 +45,7 @@ pub struct PlannedMove {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownServers<'s> {
     pub(crate) all: &'s BTreeMap<String, ServerState>,
-    /// Those that have told of themselves lately: a hint, by which no slot is taken from any server.
+    /// Servers with a recent sign of life: a hint, by which no slot is taken from any server.
     pub(crate) live: &'s BTreeSet<String>,
 }
 
@@ -57,7 +57,7 @@ impl KnownServers<'_> {
         }
     }
 
-    /// Those that live and keep their slots, but for one.
+    /// The servers that live and keep their slots, but for one.
     pub(crate) fn takers(&self, map: &StoredSlots, but: &str) -> Vec<String> {
         let takes = |id: &&String| self.live.contains(*id) && !map.draining.contains_key(*id) && *id != but;
         self.all.keys().filter(takes).cloned().collect()
@@ -131,7 +131,7 @@ impl StoredSlots {
         map
     }
 
-    /// How many of so many slots each of some servers gets, so that they have as equal numbers as can be in the end.
+    /// How many of `slots` slots each server gets, so that their numbers are as equal as possible in the end.
     fn levelled(&self, takers: &[String], slots: usize) -> Vec<(String, usize)> {
         let after = self.after_moves();
         let mut fewest: BinaryHeap<_> =
@@ -248,7 +248,7 @@ impl StoredSlots {
             return Err(format!("server {server} is silent: start it, then add it"));
         }
         let mut map = self.next_epoch();
-        // Whoever adds it says that it is well.
+        // The operator that adds it says that it is well.
         map.on_probation.remove(server);
         if map.draining.remove(server).is_some() {
             // What it was to give away stays.

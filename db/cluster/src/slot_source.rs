@@ -159,7 +159,7 @@ impl MoveCoordinator {
         let tables = tables_of(directory);
         for (_, entry) in &tables {
             entry.table.forget_copied_keys();
-            // Whoever writes from here on notes the keys.
+            // Writers that begin from here on note the keys.
             entry.table.settle_writers(participant);
         }
         self.set_progress(CopyProgress {

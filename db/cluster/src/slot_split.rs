@@ -1,9 +1,8 @@
-//! Plans that split what a server has to do: which of its slots go to another server, so that about half goes with
-//! them.
+//! Plans that halve a server's load: which of its slots go to another server, so that about half goes with them.
 //!
-//! What slots take is measured by their accesses; where there are hardly any, by the memory of their records; where
-//! there are none, slots count alike. A plan prefers few moves that divide few ranges. A slot is never divided: one
-//! that has more than half stays, and of two parts that are as far from half, the smaller one goes.
+//! A slot's load is measured by its accesses; where there are hardly any, by the memory of its records; where there are
+//! none, slots count alike. A plan prefers few moves that divide few ranges. A slot is never divided: one with more
+//! than half of the load stays, and of two parts that are as far from half, the smaller one goes.
 
 use sandstorm_store::slots::SlotSpan;
 

@@ -1,4 +1,4 @@
-//! How far the target of a move has been shown the records of a table: what the source keeps between two pages.
+//! The target's position in a table's records: the state that the source keeps between two pages.
 
 use sandstorm_store::SlotWalk;
 

@@ -39,7 +39,7 @@ pub const SERVER_ID_FILE: &str = "cluster.id";
 /// Digits of an id.
 const ID_DIGITS: usize = 40;
 
-/// Who owns which slots: the value of one key, so that each change is one compare.
+/// Which server owns which slots: the value of one key, so that each change is one compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoredSlots {
@@ -202,7 +202,7 @@ impl StoredSlots {
         self.ranges.get(after.wrapping_sub(1)).is_some_and(|(_, last, owner)| slot <= *last && owner == id)
     }
 
-    /// The map for lookups. A server without a record is left out, and its slots count as nobody's.
+    /// The map for lookups. A server without a record is left out, and its slots count as without an owner.
     pub(crate) fn map(&self, servers: &BTreeMap<String, ServerState>, live: impl Fn(&str) -> bool) -> SlotMap {
         let places: BTreeMap<&str, usize> = servers.keys().enumerate().map(|(at, id)| (id.as_str(), at)).collect();
         let range = |(first, last, id): &(u16, u16, String)| SlotRange {

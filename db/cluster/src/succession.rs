@@ -1,9 +1,9 @@
-//! The thread that takes another server's place: it seals the copy of that server's log which is here, waits until no
-//! lease of it is left, and makes the copy's records its own. When they are on its disk and on its own copies, the map
-//! is changed. A start in between begins again.
+//! The thread that takes another server's place. It seals the copy of that server's log that is here, waits until its
+//! last lease is over, and imports the records. When they are on its disk and on its own copies, the map is changed.
+//! After a restart in between it begins again.
 //!
-//! Of each key the last change is made alone. A log that repeated all of a copy's changes would be longer than the
-//! copied one, and the log of the next successor longer than that, until a checkpoint is due. One is suggested
+//! Only the last change of each key is made. A log that repeated all of a copy's changes would be longer than the
+//! copied one, and the log of the next successor longer than that, until a checkpoint is due. A checkpoint is suggested
 //! afterwards, so that the next successor has little to read. The copy is read once, unless it has more changes than
 //! are kept in memory.
 
@@ -251,7 +251,7 @@ impl SuccessorLoop {
             // Its records would be taken for those of a dropped one.
             return Err(format!("the durability of table {table} was changed, and does not hold here yet"));
         }
-        // One that is not known was dropped, or has begun anew.
+        // An unknown table was dropped, or has begun anew.
         let Some(table) = taken.known.get(&change.table) else { return Ok(()) };
         let (tenant, id, serial) = (table.tenant, table.entry.id, table.entry.serial());
         let record = match change.kind {

@@ -104,7 +104,7 @@ mod tests {
         number: u64,
     }
 
-    /// As those who use this module read a file.
+    /// As the users of this module read a file.
     fn read(bytes: &[u8]) -> Result<Content, String> {
         let (_, json) = decode(bytes, FORMATS)?;
         serde_json::from_slice(json).map_err(|error| error.to_string())

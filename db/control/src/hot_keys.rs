@@ -1,13 +1,13 @@
-//! Keys that are used much, over all tables, before anybody suspects one: of each table an access is drawn some ten
-//! times a second, one of 32 on average, and counted here.
+//! Hot keys over all tables, before an operator suspects one: of each table an access is sampled some ten times a
+//! second, one of 32 on average, and counted here.
 //!
-//! The workers do nothing for it but what a watch of a table costs them, for the few accesses until the drawn one. A
-//! table's counts are those of the space-saving algorithm, as with a watch, and count half after half a minute: so they
-//! are about what happens now, and a key that has taken a large part of a table's accesses for ten seconds is there.
+//! Workers pay for it only what a watch of a table costs, for the few accesses until the sampled one. A table's counts
+//! use the space-saving algorithm, as a watch does, and count half after half a minute. So they show the present, and a
+//! key that has taken a large part of a table's accesses for ten seconds is among them.
 //!
-//! An access of an idle table is waited for long, those of a busy one come at once. So a rate is no quotient over all
-//! draws, where one long wait outweighs hundreds of short ones: each second has its own, and all seconds weigh the same
-//! but for their age.
+//! A sample of an idle table takes long, samples of a busy one come at once. So a rate is no quotient over all samples,
+//! in which one long wait would outweigh hundreds of short ones. Each second has its own rate, and all seconds weigh
+//! the same but for their age.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

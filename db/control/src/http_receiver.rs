@@ -1,4 +1,4 @@
-//! For tests: something that takes what the server posts.
+//! For tests: a receiver of what the server posts.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,11 +1,11 @@
 //! What neighbours cost a tenant: the 99th percentile of its requests in seconds in which others used much of its
 //! workers, over that of seconds in which it had them nearly to itself.
 //!
-//! Each second the counters of all tenants are read, and divided by worker: whose calls computed for how long, and the
-//! rest of the worker's busy time by the number of operations, since plain operations are not timed one by one. A
-//! tenant's second counts by the part of its workers' time that others used, each worker weighted by how many of the
-//! tenant's own requests came there. Seconds in between are of neither kind. Kinds of requests are compared with their
-//! like, so a tenant that begins to make calls beside its gets is not told to suffer.
+//! Each second the counters of all tenants are read, and worker time is divided among tenants: calls by their CPU time,
+//! and the rest of a worker's busy time by the number of operations, since plain operations are not timed one by one. A
+//! tenant's second counts by the part of its workers' time that others used, each worker weighted by the tenant's own
+//! requests there. Seconds in between count as neither kind. Each kind of request is compared with itself, so a tenant
+//! that begins to make calls beside its gets does not seem to suffer.
 
 use std::cmp::Reverse;
 
@@ -204,8 +204,8 @@ impl MeterState {
         of_second
     }
 
-    /// Chooses the tenants that are measured: those that send most. One that is measured stays until it sends no more,
-    /// or another sends twice as much: what is known of it is worth more than a little more of another.
+    /// Chooses the tenants that are measured: those that send most. A measured tenant stays until it sends no more, or
+    /// another sends twice as much: its history is worth more than a slightly busier tenant.
     fn choose(&mut self, snapshot: &DirectorySnapshot, now_ms: u64) {
         let tenants = &self.tenants;
         let recent = |id: u32| tenants.get(&id).map_or(0, |seen| seen.recent);

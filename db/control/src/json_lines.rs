@@ -96,7 +96,7 @@ impl<T: Serialize + DeserializeOwned> JsonLineFiles<T> {
         Ok(self.file.insert(file))
     }
 
-    /// Appends a value. One that cannot be written is kept in memory alone, and the log says so once.
+    /// Appends a value. A value that cannot be written is kept in memory alone, and the log says so once.
     pub(crate) fn append(&mut self, value: &T) {
         let failed = self.write(value).err();
         match &failed {

@@ -46,7 +46,7 @@ pub const HTTP_CALL_TIMEOUT_MS_MAX: u64 = 60_000;
 /// Bytes of a typed reply as JSON, about: 20 ms of the control port's thread. The names of a type's fields make JSON of
 /// a hundred times the bytes that the call has returned, which its tenant's quota counts.
 pub const HTTP_REPLY_JSON_BYTES: usize = 4 << 20;
-/// Time for which the answer to a call with an idempotency key is remembered: longer than anybody repeats a request.
+/// Time for which the answer to a call with an idempotency key is remembered: longer than clients repeat a request.
 pub const IDEMPOTENCY_LIFETIME: Duration = Duration::from_secs(600);
 /// Bytes of an idempotency key, at most: a UUID has 36.
 pub const IDEMPOTENCY_KEY_BYTES: usize = 128;
@@ -216,7 +216,7 @@ pub const HOT_SAMPLE_COUNTERS: usize = 64;
 pub const HOT_SAMPLE_KEYS: usize = 5;
 /// Tables of which is known what was drawn, those that are used most: with 64 keys of up to 64 bytes each some 5 MiB.
 pub const HOT_SAMPLE_TABLES: usize = 512;
-/// A key that takes so many of a hundred accesses of its table is worth a word …
+/// A key that takes this percentage of its table's accesses is reported …
 pub const HOT_KEY_PERCENT: f64 = 20.0;
 /// … if these are so many a second: a worker answers a few of its own accord.
 pub const HOT_KEY_PER_S: f64 = 1_000.0;
@@ -305,8 +305,8 @@ pub const CHANGE_WAITS: usize = 128;
 /// The same of one tenant: one for each of many tables.
 pub const CHANGE_WAITS_PER_TENANT: usize = 16;
 /// Requests of other servers of the cluster with memcached clients' commands that are run at a time, at most: each has
-/// one of [`MAX_CONNECTIONS`] for as long as it takes, and the others are for what servers ask each other beside, such
-/// as whether one is there. One more is answered that it was not run.
+/// one of [`MAX_CONNECTIONS`] for as long as it takes, and the others are for the servers' other requests, such as
+/// whether one is alive. One more is answered that it was not run.
 pub const COMMAND_REQUESTS: usize = 96;
 /// The same of one address: half of [`MAX_CONNECTIONS_PER_ADDRESS`]. A server has eight at a time.
 pub const COMMAND_REQUESTS_PER_ADDRESS: usize = 16;
@@ -385,7 +385,7 @@ pub const METRIC_SERIES_MAX: usize = 1_000;
 /// quota, which get series besides those, at most: an alert about one must not end because others are larger. A server
 /// with more has one cause for all.
 pub const METRIC_SERIES_IN_TROUBLE: usize = 1_000;
-/// From so many of a thousand parts on, a quota counts as nearly used.
+/// From this part on, in thousandths, a quota counts as nearly used.
 pub const NEARLY_USED_PER_MILLE: u64 = 900;
 /// Least time between two samples of counters for findings: growth is counted over one to two of these.
 pub const LIVE_SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
@@ -415,8 +415,8 @@ pub const TRIGGER_PAUSE_MAX_MS: u64 = 30_000;
 /// Pause before a call is made whose key is between two servers of a cluster, in milliseconds: the last step of a move
 /// takes some milliseconds.
 pub const TRIGGER_MOVED_PAUSE_MS: u64 = 20;
-/// Time for which moves of slots do not wait for a trigger that has made one of them wait for as long as it may, in
-/// milliseconds: one that fails or is hostile holds up a move each ten minutes.
+/// Time for which moves of slots do not wait again for a trigger that was too late once, in milliseconds: a failing or
+/// hostile trigger delays one move each ten minutes.
 pub const TRIGGER_GIVEN_UP_MS: u64 = 600_000;
 /// Time between two looks for triggers that other servers of a cluster have made or changed: as often as a server reads
 /// the cluster's directory.

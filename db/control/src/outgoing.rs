@@ -1,4 +1,4 @@
-//! What requests to other people's servers have in common: deliveries of events, and pushes of metrics.
+//! The common part of requests to other operators' servers: deliveries of events, and pushes of metrics.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A sample of a table's records: all of a small table, and of a large one some behind each of many places.
+//! A sample of a table's records: all of a small table; of a large one some records at each of many places.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -9,7 +9,7 @@ use crate::limits::RECORD_SCAN_RECORDS;
 /// How many records are looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SampleSize {
-    /// Records: all of a table that has no more, about so many of another one.
+    /// Records: all of a table that has no more, about this number of a larger one.
     pub(crate) records: u64,
     /// Places of a larger table that they lie behind: each in a part of its own, of equal parts of the hashes.
     pub(crate) places: u64,
@@ -31,7 +31,7 @@ pub(crate) fn visit_sample(
     visit: &mut dyn FnMut(&RecordRef<'_>),
 ) {
     let mut scan = |from: u64, records: usize| {
-        // A guard for each piece: nobody's memory waits for the whole.
+        // A guard for each piece: no freeing of memory waits for the whole.
         let guard = participant.guard();
         table.scan(&guard, from, records, now_ms, &mut |record| visit(&record))
     };

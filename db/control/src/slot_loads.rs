@@ -1,9 +1,9 @@
-//! What each slot of the keys takes of a server: accesses a second, from accesses that are drawn for some seconds, and
-//! bytes of memory, from records that are looked at. [docs/cluster.md](../../../docs/cluster.md#levelling-loads) is the
-//! operator's page.
+//! The load of each slot of the keys: accesses a second, from accesses that are sampled for some seconds, and bytes of
+//! memory, from records that are sampled. [docs/cluster.md](../../../docs/cluster.md#levelling-loads) is the operator's
+//! page.
 //!
-//! A table's rate is what its draws say; a slot has the part of it that the slot has of the table's draws. So numbers
-//! of slots with few accesses are rough, and those of ranges of many slots are near.
+//! A table's rate comes from its samples; a slot has the part of it that it has of the table's samples. So numbers of
+//! slots with few accesses are rough, and those of ranges of many slots are near.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! What tenants use and no counter tells: the workers' time that their plain requests take, and how much of those
-//! quotas that are rates. The counters of all tenants are read once a second; requests pay nothing for it.
+//! Use of tenants that no counter has: the workers' time of their plain requests, and how much of their rate quotas is
+//! used. The counters of all tenants are read once a second; requests pay nothing for it.
 //!
-//! Plain requests are not timed one by one, over no protocol. But a worker counts for how long it was busy, and for how
-//! long calls computed. What is left of a second is divided among tenants by the work of their requests there: each
-//! operation, key and step is one, and a long command or a large value is many. So a tenant's part is exact where its
-//! requests are alone, and beside others it is as right as requests of equal work take equally long.
+//! Plain requests are not timed one by one, in any protocol. But a worker counts how long it was busy, and how long
+//! calls computed. The rest of a second is divided among tenants by the work of their requests there: each operation,
+//! key and step is one, and a long command or a large value is many. So a tenant's part is exact where it is alone;
+//! beside others it is as good as the rule that equal work takes equal time.
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;

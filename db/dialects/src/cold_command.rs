@@ -18,7 +18,7 @@ pub(crate) struct ColdCommand {
     error: Option<SpillReadError>,
 }
 
-/// What becomes of a command that was run.
+/// The result of running a command.
 pub(crate) enum ColdOutcome {
     /// It is answered.
     Answered,

@@ -294,7 +294,7 @@ impl PreparedDataPlane {
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
         metrics.set_network(workers.network(), workers.device());
-        // Whoever reads counters does not keep its thread.
+        // A reader of counters does not keep the watchdog's thread.
         let watched = Arc::downgrade(&watchdog);
         metrics.set_watchdog(Box::new(move || {
             let counts = |watched: Arc<Watchdog>| WatchdogCounts {

@@ -52,7 +52,7 @@ pub(crate) enum ReplicaRule {
     PromisesAreOnDisk,
     /// What was taken is on the disk before the answer.
     ConfirmedIsOnDisk,
-    /// A frame follows what is there.
+    /// A frame follows the last one.
     FramesFollow,
     /// A file that comes once more ends no earlier than it did.
     ReplacementsEndNoEarlier,

@@ -30,8 +30,8 @@ pub enum ChangeKind {
     DropTable,
     /// The key has no record from here on, since its time was over.
     Expire,
-    /// The key has this record from here on: it has come from another server of the cluster. To those who follow a
-    /// table's changes it is none.
+    /// The key has this record from here on: it has come from another server of the cluster. Followers of a table's
+    /// changes are not shown it.
     Arrive,
     /// The key has no record here from here on, since its slot is another server's. As above, no change of the table.
     Leave,

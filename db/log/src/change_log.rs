@@ -1,5 +1,5 @@
 //! The log of a running server. Threads append changes; one thread writes what has gathered, and publishes how far the
-//! log is on the disk. There is no timer for changes that somebody waits for: the writer takes what there is as soon as
+//! log is on the disk. A change that a client waits for needs no timer: the writer takes what has gathered as soon as
 //! the disk is free.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -39,7 +39,7 @@ struct GatheredChanges {
     bytes: Vec<u8>,
     /// The position behind the last change.
     end: u64,
-    /// Whether somebody waits for one of them.
+    /// Whether a caller waits for one of them.
     is_urgent: bool,
     /// Whether one of them may be of a table that is followed.
     is_followed: bool,
@@ -66,9 +66,9 @@ pub(crate) struct SharedLog {
     /// Wakes the threads that wait for the durable position.
     advanced: Condvar,
     durable: AtomicU64,
-    /// The position behind the last change that somebody waits for.
+    /// The position behind the last change that a caller waits for.
     urgent_end: AtomicU64,
-    /// The bits of the tables whose changes somebody reads from the log as they come: see [`table_bit`].
+    /// The bits of the tables whose changes a follower reads from the log as they come: see [`table_bit`].
     followed: AtomicU64,
     /// Bytes that were appended and are not written.
     pending: AtomicU64,
@@ -244,7 +244,7 @@ impl ChangeLog {
         Ok(permit)
     }
 
-    /// Appends a change; returns the position at which it is on the disk. `is_urgent`: somebody waits for that, as
+    /// Appends a change; returns the position at which it is on the disk. `is_urgent`: a caller waits for that, as
     /// after [`ChangeLog::request`].
     pub fn append(&self, change: &LoggedChange<'_>, is_urgent: bool) -> u64 {
         self.shared.append(is_urgent, table_bit(change.table), |bytes| encode_single(change, bytes))
@@ -255,14 +255,14 @@ impl ChangeLog {
         self.shared.append(is_urgent, unit.tables(), |bytes| bytes.extend_from_slice(unit.encoded()))
     }
 
-    /// Somebody reads the changes of these tables from the log as they come, and of no others: theirs are gathered for
-    /// [`FOLLOWED_GATHER_TIME`] alone, which is a matter of delay, not of what is there.
+    /// Sets the followed tables: followers read their changes from the log as they come. These are gathered for
+    /// [`FOLLOWED_GATHER_TIME`] only, which shortens the delay and changes no content.
     pub fn follow_tables(&self, tables: impl IntoIterator<Item = u64>) {
         let bits = tables.into_iter().fold(0, |bits, table| bits | table_bit(table));
         self.shared.followed.store(bits, Relaxed);
     }
 
-    /// Somebody waits for a position: the writer begins as soon as the disk is free.
+    /// Asks for a position to be on the disk: the writer begins as soon as the disk is free.
     pub fn request(&self, position: u64) {
         let shared = &self.shared;
         let position = position & !COPIED_BIT;
@@ -318,7 +318,7 @@ impl ChangeLog {
                 at_least.as_secs()
             );
         }
-        // Each time: somebody may have begun to wait just before the mark was set.
+        // Each time: a caller may have begun to wait just before the mark was set.
         if let Some(hook) = shared.hook.get() {
             hook();
         }
@@ -458,7 +458,7 @@ impl SharedLog {
                     break;
                 }
                 if is_sealed {
-                    // There is nothing to do until somebody appends, however long that takes.
+                    // There is nothing to do until the next append, however long that takes.
                     self.writer_wakes.wait(&mut gathered);
                 } else {
                     self.writer_wakes.wait_until(&mut gathered, begun + SEAL_AFTER);
@@ -540,7 +540,7 @@ impl SharedLog {
         self.recent.want(self.retain_from.load(Relaxed).min(self.ship_from.load(Relaxed)) != u64::MAX);
     }
 
-    /// Has those who wait for a position look again.
+    /// Wakes the callers that wait for a position, so that they look again.
     pub(crate) fn tell_progress(&self) {
         drop(self.gathered.lock());
         self.advanced.notify_all();

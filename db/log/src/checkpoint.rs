@@ -1,8 +1,8 @@
-//! Checkpoints: a file with the records of all tables as changes, which makes the log before it superfluous.
+//! Checkpoints: a file with the records of all tables as changes, which replaces the log before it.
 //!
-//! It is written while the tables change. So it holds for the position at which it was begun, once everything that it
-//! may have seen is on the disk: changes from that position on are made again over it, and the higher version of a key
-//! wins.
+//! It is written while the tables change. So it is valid for the position at which it was begun, once everything that
+//! it may have seen is on the disk: a restart makes the changes from that position on over it, and the higher version
+//! of a key wins.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

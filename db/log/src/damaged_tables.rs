@@ -1,6 +1,5 @@
-//! The tables that damage may have hit, for the error that names it. The numbers of tables are random, so eight bytes
-//! that are the number of a table that the log has named are a change of that table, also within a frame that is not
-//! intact.
+//! Finds the tables that damage may have hit, for the error that names it. Table numbers are random. So eight bytes
+//! that equal the number of a table that the log has named are a change of that table, also within a damaged frame.
 
 use std::collections::{BTreeSet, HashMap};
 

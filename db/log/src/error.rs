@@ -8,7 +8,7 @@ pub enum LogError {
     /// Another process has the folder.
     #[error("{0} is used by another server: two servers on one state directory would overwrite each other's records")]
     Locked(String),
-    /// A file is damaged: what was acknowledged is not what is there.
+    /// A file is damaged: it is not what was acknowledged.
     #[error(
         "{file} is damaged at byte {offset}: {what}. Records that were acknowledged may be missing, so nothing is read; \
          restore the folder from a copy, or give up what is lost with `sandstorm serve --salvage`"

@@ -19,8 +19,8 @@ pub const CHANGE_KEY_BYTES: usize = 128 << 10;
 /// Longest time that changes without a waiting answer are gathered before they are written: half of the 100 ms that
 /// are promised, since the write itself takes some.
 pub const GATHER_TIME: Duration = Duration::from_millis(50);
-/// The same for changes of tables that somebody follows, such as a trigger: a call is to begin within a millisecond of
-/// its write, of which the disk takes some tenths. Each write of the disk stands for all changes of that time.
+/// The same for changes of tables that a trigger or a feed follows: a call is to begin within a millisecond of its
+/// write, of which the disk takes some tenths. Each write of the disk stands for all changes of that time.
 pub const FOLLOWED_GATHER_TIME: Duration = Duration::from_micros(300);
 /// Bytes of gathered changes from which they are written at once. A larger write is not faster, and memory for more
 /// would have to be found each time.
@@ -30,8 +30,8 @@ pub const GATHER_BYTES: usize = 1 << 20;
 pub const SEAL_AFTER: Duration = Duration::from_millis(10);
 /// Time between two looks whether a disk that was full has room for a spare segment.
 pub const SPARE_RETRY: Duration = Duration::from_millis(500);
-/// Longest time between two attempts to make a spare segment on a disk that said to have room, and had none: a quota,
-/// or somebody who is faster. Each attempt writes up to a segment and removes it.
+/// Longest time between two attempts to make a spare segment on a disk that reported room, and had none: a quota, or a
+/// faster writer. Each attempt writes up to a segment and removes it.
 pub const SPARE_RETRY_MOST: Duration = Duration::from_secs(30);
 /// Bytes that a spare segment leaves free on the disk, for what the file system and the server's other files need.
 pub const SPARE_MARGIN_BYTES: u64 = 4 << 20;
@@ -58,7 +58,7 @@ pub const FEED_BYTES: u64 = 64 << 20;
 /// Bytes of frames in a batch for a replica; it ends with the frame that exceeds them. About a millisecond of a network
 /// of 10 Gbit/s, and of a disk.
 pub const SHIPPED_BYTES: usize = 1 << 20;
-/// Bytes of a checkpoint that go with each batch: changes that somebody waits for come first.
+/// Bytes of a checkpoint that go with each batch: changes that a client waits for come first.
 pub const SHIPPED_CHECKPOINT_BYTES: usize = 512 << 10;
 /// Bytes of the log that stay at most for what reads it slowly, such as triggers that are paused: the disk is not
 /// theirs.

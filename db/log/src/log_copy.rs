@@ -1,5 +1,5 @@
-//! Copies a log, also that of a running server, up to its end or to an earlier place: for backups, and for what is
-//! restored from them. What is copied was read as a start reads it, so a copy of a damaged log is refused.
+//! Copies a log, also that of a running server, up to its end or to an earlier position: for backups and for restores.
+//! It reads the log as a start does, so a damaged log is refused.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! A replica in memory, for tests: it knows no crashes, so what it does is what the rules of a replica say, and no
-//! more.
+//! A replica in memory, for tests. It never crashes, so it does exactly what the rules of a replica say.
 
 use std::sync::Arc;
 

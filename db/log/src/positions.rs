@@ -1,7 +1,7 @@
 //! Whether a position of the log is reached; and positions that wait for copies of the log on other servers, beside
 //! the server's own disk.
 //!
-//! A position counts bytes, so its highest bits are free. One with [`COPIED_BIT`] goes wherever positions go, and is
+//! A position counts bytes, so its highest bits are free. A position with [`COPIED_BIT`] is used like any other. It is
 //! reached once the copies have the log up to there, and have confirmed lately that no other server has taken this
 //! one's place: until the end of a *lease*, on a clock that goes on while the machine sleeps.
 

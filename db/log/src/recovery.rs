@@ -1,11 +1,11 @@
 //! Reads what an earlier server left: the newest checkpoint, then the log behind its position.
 //!
-//! A frame that is not intact ends the log only if no frame behind it, and no later segment, says that its position was
-//! on the disk: such a frame was being written when the server or the machine stopped, and it was not acknowledged.
-//! Otherwise it is damage, and nothing is read.
+//! A damaged frame ends the log only if no frame behind it, and no later segment, says that its position was on the
+//! disk. Then it was being written when the server or the machine stopped, and was not acknowledged. Otherwise it is
+//! damage, and nothing is read.
 //!
 //! The bytes behind the last position that is known to be on the disk are written again, to a new segment, before
-//! anybody sees them: a read may have come from memory of the system that never reached the disk.
+//! a client sees them: a read may have come from memory of the system that never reached the disk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

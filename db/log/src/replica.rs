@@ -65,8 +65,8 @@ pub struct ReplicaState {
     pub files: Vec<ReplicaFileState>,
 }
 
-/// The copy of a log, wherever it is. What holds of each implementation is in `replica_suite`. An answer that is
-/// missing says nothing: whoever has asked asks for the state next.
+/// The copy of a log, wherever it is. What holds of each implementation is in `replica_suite`. A missing answer says
+/// nothing: the sender asks for the state next.
 pub trait LogReplica {
     /// Returns what it has, to a sender that comes anew: files that an earlier one has begun, and that have no names
     /// yet, are begun again.
@@ -498,7 +498,7 @@ impl ReplicaFolder {
 impl LogReplica for ReplicaFolder {
     fn state(&mut self, epoch: u64) -> Result<ReplicaState, ReplicaError> {
         self.enter(epoch)?;
-        // What an earlier sender has begun is begun again: its frames would go on in a file that nobody knows of.
+        // What an earlier sender has begun is begun again: its frames would go on in a file that no list names.
         self.new_segments.clear();
         self.new_checkpoints.clear();
         let shown = |found: &ReplicaFile| ReplicaFileState {

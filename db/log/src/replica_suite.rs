@@ -281,7 +281,7 @@ fn seals_are_for_good(host: &mut dyn ReplicaHost, source: &mut SourceLog) -> Res
     Ok(())
 }
 
-/// What becomes of a question.
+/// A fault that a question meets on its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LinkFault {
     QuestionLost,
@@ -418,7 +418,7 @@ impl OwnerRun<'_> {
         self.epoch += 1;
     }
 
-    /// Sends what there is. An answer that is missing has the owner ask anew what is there.
+    /// Sends the next pieces. After a missing answer the owner asks for the replica's state again.
     fn ask(&mut self, fault: Option<LinkFault>) -> Result<(), String> {
         let mut fault = fault;
         let (mut replica, mut shipper) = match self.link.take() {

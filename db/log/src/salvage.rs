@@ -1,6 +1,6 @@
-//! What is sound of a damaged log, as a new log: a checkpoint of all changes that were found whole, and an empty
-//! segment. Only intact frames count, and only units whose every byte is in them. So no wrong change is taken; but what
-//! is behind a gap is made without what was in it: a record may have an older value, or be there again.
+//! The intact part of a damaged log, as a new log: a checkpoint of all changes that were found whole, and an empty
+//! segment. Only intact frames count, and only units whose every byte is in them. So no wrong change is taken; but
+//! changes in a gap are missing: a record may have an older value, or a deleted one may be back.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Reads files of a log, or of a replica of one, again from the disk while they are in use, and looks whether they are
-//! what they have to be: each frame with its checksum, its place and its position, and zeros between frames.
+//! Reads files of a log, or of a replica of one, again from the disk while they are in use, and checks them: each frame
+//! with its checksum, its place and its position, and zeros between frames.
 //!
 //! A frame has its owner's checksum over all of its bytes, its log, its file and its offset. So a file whose frames are
-//! intact, follow each other and end where they have to is what its owner has written: nothing of it has to cross the
-//! network to be compared.
+//! intact, follow each other and end at the right place is what its owner has written. It need not be compared with the
+//! owner's over the network.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

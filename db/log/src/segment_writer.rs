@@ -109,7 +109,7 @@ pub(crate) struct SegmentWriter {
     position: u64,
     /// The position up to which everything is on the disk.
     durable: u64,
-    /// Segments that were begun since somebody asked, with their first positions.
+    /// Segments that were begun since the last query, with their first positions.
     begun: Vec<(u64, u64)>,
     buffer: FrameBuffer,
     recent: Arc<RecentFrames>,

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-/// How soon somebody has to look.
+/// How soon an operator has to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlertSeverity {
     /// At once: requests fail, or records are at risk.
@@ -33,7 +33,7 @@ pub struct AlertRule {
     pub for_s: u32,
     /// Why for so long.
     pub why_so_long: &'static str,
-    /// How soon somebody has to look.
+    /// How soon an operator has to look.
     pub severity: AlertSeverity,
     /// What is wrong, in one sentence, with labels.
     pub summary: &'static str,

@@ -1,4 +1,4 @@
-//! Why an invocation does not begin.
+//! The reasons for which an invocation cannot begin.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What is noted of few calls, for somebody who asks at their end.
+//! Details that are noted of few calls, for callers that ask at their end.
 
 use sandstorm_accounts::CodePlace;
 use sandstorm_store::AccessedKey;

@@ -1,4 +1,4 @@
-//! What an invocation did and waited for, noted between its polls and read at its end.
+//! What an invocation did and waited for: noted between its polls, read at its end.
 
 use super::clock::{TickLength, ticks};
 use super::invocation::{InvocationHandle, InvocationStage, InvocationState};

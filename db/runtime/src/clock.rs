@@ -50,7 +50,7 @@ impl TickLength {
         })
     }
 
-    /// Returns the nanoseconds of so many ticks.
+    /// Returns the nanoseconds of a number of ticks.
     #[inline]
     pub(super) fn ns(self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.ns_shifted)) >> 32) as u64

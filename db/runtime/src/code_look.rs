@@ -1,4 +1,4 @@
-//! A look at where a call waits, for somebody who asks: what its stack holds at the host's function in which it learns
+//! A look at where a call waits, when an operator asks: what its stack holds at the host's function in which it learns
 //! that it has to wait. Nothing is copied otherwise.
 //!
 //! Guarantees: it reads the block of the worker that polls, and words of the open part of the stack that this names,

@@ -54,7 +54,7 @@ impl InvocationState {
         }
     }
 
-    /// Notes where the code is that is about to wait, if somebody looks.
+    /// Notes where the code is that is about to wait, if a look was requested.
     #[cold]
     pub(super) fn note_look(&self) {
         if let Some(look) = &self.notes.look {
@@ -68,7 +68,7 @@ impl InvocationState {
         if self.shown.has_cold() { self.cold_status() } else { abi::STATUS_NOT_FOUND }
     }
 
-    /// Ends a poll: takes what its writes have met. Where those who met one have got an error, nothing is waited for.
+    /// Ends a poll: takes what its writes have met. If these operations have failed, nothing is waited for.
     pub(super) fn end_cold_calls(&mut self, participant: &Participant) {
         self.shown.take_cold_of(participant.shown());
         if self.shown.take_cold_failed() {

@@ -1,4 +1,4 @@
-//! The cost of polls, and the invocations that are under way for too long.
+//! The CPU cost of polls, and the invocations that are under way for too long.
 
 use super::clock::{self, TickLength};
 use super::invocation::{InvocationStage, InvocationState};

@@ -1,4 +1,4 @@
-//! Which parts of a module's memory an invocation has from the start.
+//! The parts of a module's memory that an invocation is granted from the start.
 
 use sandstorm_sandbox::ModuleLayout;
 use sandstorm_sandbox::layout::PAGE_BYTES;

@@ -76,14 +76,14 @@ impl GuestMemoryPool {
     }
 
     /// Takes a memory for a tenant: one that it ran in, or a new one, or that of another tenant, which it wipes.
-    /// `None`: there are as many as there may be, and the tenant has its share.
+    /// `None`: the limit is reached, and the tenant has its share.
     ///
     /// # Errors
     /// The operating system's.
     pub(super) fn take(&mut self, view: &TenantView) -> io::Result<Option<TakenMemory>> {
         let tenant = view.tenant.serial;
         if let Some((memory, next)) = self.idle.take_own(tenant) {
-            // Those that are taken next, if more calls begin: after hundreds they were used long ago.
+            // The memories taken next, if more calls begin: after hundreds they were used long ago.
             if let [.., after, next] = next {
                 after.prefetch();
                 next.prefetch_first_lines();
@@ -98,7 +98,7 @@ impl GuestMemoryPool {
         }
         let usage = &view.tenant.usage;
         let permit = self.permits.take(usage).or_else(|| {
-            // One that is idle here makes room.
+            // An idle memory of this pool makes room.
             drop(self.idle.take_any());
             self.permits.take(usage)
         });

@@ -1,9 +1,9 @@
-//! Where an extension's code is: found when a call has been ended, or is looked at, and never before.
+//! Finds where an extension's code is, when a call has been ended or is looked at, and never before.
 //!
-//! Code says nothing of where it is, so nothing is paid while it runs. What is looked at are the registers that a
-//! signal's handler or a switch has saved, and the side stack. A library's map says for each of its instructions how
-//! far up the return address lies. Where the code is not the library's own (one of the host's functions, `memcpy`), the
-//! stack is searched upwards for an address behind one of the library's calls.
+//! Code keeps no record of where it is, so this costs nothing while it runs. The input is the registers that a signal's
+//! handler or a switch has saved, and the side stack. A library's map says for each of its instructions how far up the
+//! return address lies. Where the code is not the library's own (one of the host's functions, `memcpy`), the stack is
+//! searched upwards for an address behind one of the library's calls.
 //!
 //! Guarantees: bytes are only taken from the open part of a stack that nothing runs on meanwhile; a walk reads no
 //! others, only goes upwards, and ends after [`WALK_FRAMES`] steps. Any content of stack and registers is answered with
@@ -47,12 +47,12 @@ impl<'a> OpenStack<'a> {
     /// Of a parked stack, which nothing runs on.
     pub(super) fn of_stack(stack: &'a GuestStack) -> OpenStack<'a> {
         let low = stack.mapping().low().expose_provenance();
-        // SAFETY: all but the closed part is readable; it is borrowed, and nobody writes to a stack that is parked.
+        // SAFETY: all but the closed part is readable; it is borrowed, and a parked stack is not written to.
         unsafe { OpenStack::of_memory(low + stack.closed_bytes(), low + stack.mapping().len()) }
     }
 
     /// # Safety
-    /// The bytes between the addresses are readable, and nobody writes to them during `'a`.
+    /// The bytes between the addresses are readable, and are not written to during `'a`.
     unsafe fn of_memory(low: usize, top: usize) -> OpenStack<'a> {
         let first = std::ptr::with_exposed_provenance(low);
         // SAFETY: this function's contract; all bytes are values.

@@ -1,8 +1,7 @@
-//! What an engine keeps for its tenants' next calls, by the tenants that used it last: invocations, and memories of
-//! sandboxed code.
+//! Idle invocations and memories of sandboxed code that an engine keeps, by the tenant that used each last.
 //!
-//! A tenant's next call in one of its own needs no clearing, and finds what it needs in place. So hundreds of tenants
-//! that take turns keep theirs, each.
+//! A tenant's next call reuses its own: nothing has to be cleared, and its pages are in place. So hundreds of tenants
+//! that take turns keep one each.
 
 use std::collections::VecDeque;
 

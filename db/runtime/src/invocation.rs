@@ -148,7 +148,7 @@ pub(super) struct InvocationState {
     // The fields that begin and end use.
     arena: GuardedMapping,
     pub(super) text: Vec<u8>,
-    /// What somebody may ask for at its end.
+    /// What a caller may ask for at its end.
     pub(super) notes: CallNotes,
     /// Its random numbers.
     pub(super) random: InvocationRandom,

@@ -1,5 +1,4 @@
-//! The memory that an invocation's tenant is charged for: growing its arena and its reply, and what a quota says of
-//! that.
+//! The memory that an invocation's tenant is charged for: growth of its arena and its reply, and the quota check.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is noted of a call that the server ends: where its code was, and, if its author wants that, what it was given.
+//! What is noted of a call that the server ends: where its code was, and, if its author asked for that, its arguments.
 //!
 //! Guarantees: the stack that is walked is the engine's current one, or one that the invocation holds alone.
 #![allow(unsafe_code)]
@@ -95,7 +95,7 @@ fn named_places(places: &[CodePlace]) -> &[CodePlace] {
 }
 
 impl InvocationState {
-    /// Notes a key of a table that somebody watches, if it is the first one.
+    /// Notes a key of a watched table, if it is the first one.
     #[cold]
     pub(super) fn note_watched(&mut self, table: u64, hash: u64, key: &[u8]) {
         if self.notes.watched.is_none() {

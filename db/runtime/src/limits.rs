@@ -31,7 +31,7 @@ pub const KILL_PLACES_TEXT_BYTES: usize = 400;
 /// Bytes of a stack that a sample has, from the stack pointer up: the handler copies them in less than a microsecond
 /// where the code uses as few as most.
 pub const SAMPLE_STACK_BYTES: usize = 16 << 10;
-/// Samples of each worker a second, while somebody profiles: a signal and its handler take some microseconds. No
+/// Samples of each worker a second, while a profile is taken: a signal and its handler take some microseconds. No
 /// divisor of what code does at round times.
 pub const SAMPLES_PER_S: u64 = 499;
 /// Ways to places that one profile tells apart; the rest is counted together.

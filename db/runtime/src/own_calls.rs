@@ -1,4 +1,4 @@
-//! The host's functions for what an invocation has beside records: when they expire, random numbers, the time, secrets.
+//! The host's functions for an invocation's other facilities than records: expiry, random numbers, the time, secrets.
 //!
 //! Guarantees: as `host.rs`.
 #![allow(unsafe_code)]

@@ -1,8 +1,8 @@
 //! Profiles of an extension's code while it serves: some hundred times a second each worker that runs extensions is
-//! asked where it is, for as long as somebody profiles. Nothing is asked, and nothing is paid, otherwise.
+//! asked where it is, for as long as a profile is taken. Otherwise nothing is asked, and it costs nothing.
 //!
 //! A sample is taken by the handler of the watchdog's signal: three registers and the used part of the side stack. All
-//! else happens on the thread of whoever profiles: the stack is walked, within the bytes that were copied, and counted.
+//! else happens on the profiling caller's thread: the stack is walked, within the bytes that were copied, and counted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct CodeProfile {
     pub unlisted: u64,
 }
 
-/// Somebody else takes a profile.
+/// Another caller takes a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another profile is being taken")]
 pub struct ProfilerBusy;

@@ -1,7 +1,7 @@
-//! A place in a worker's block for one look at what it runs: filled by the signal's handler when somebody asks, and by
-//! nobody otherwise.
+//! A place in a worker's block for one look at what it runs: filled by the signal's handler when a sampler asks, and
+//! never otherwise.
 //!
-//! Of the three states only one side acts on each, so no word is written while it is read: who samples turns idle to
+//! Of the three states only one side acts on each, so no word is written while it is read: the sampler turns idle to
 //! wanted and taken to idle, the handler the rest.
 
 use std::sync::OnceLock;

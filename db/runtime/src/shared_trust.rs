@@ -1,10 +1,10 @@
-//! The trust in all extensions of a worker together that have none of their own yet.
+//! The trust that all unproven extensions of one worker share.
 //!
-//! Where hundreds of tenants have new code, some of it is always new, and the watchdog would never nap. So calls of
-//! extensions that are not proven save up together on each worker. After tens of thousands of them the watchdog may
-//! look at the next such poll a short nap late. A poll that exceeds its slice takes from that what it took beyond. So
-//! a worker loses to late looks at most a fraction of what these calls took, whatever tenant's code it is. A machine
-//! that takes some microseconds from a poll now and then does not keep the watchdog awake.
+//! Where hundreds of tenants have new code, some of it is always new, and the watchdog would never nap. So each worker
+//! counts the calls of its unproven extensions together. After tens of thousands of them the watchdog may look at the
+//! next such poll a short nap late. A poll that exceeds its slice is charged to that count. So late looks cost a worker
+//! at most a fraction of the time of these calls, whichever tenant's code runs. A machine that takes some microseconds
+//! from a poll now and then does not keep the watchdog awake.
 
 use sandstorm_extension::CallTrust;
 

@@ -132,7 +132,7 @@ pub(super) unsafe extern "C" fn enter_clean(
         "mov r9, gs:[{initial}]",
         "cmp dword ptr gs:[{vectors}], {unknown}",
         "je 3f",
-        // The components that are in use. One that is not is in its initial state.
+        // The components that are in use. Others are in their initial state.
         "mov ecx, 1",
         "xgetbv",
         "and eax, gs:[{mask}]",

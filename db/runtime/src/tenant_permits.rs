@@ -1,7 +1,6 @@
-//! The permits for what the process has only so many of, divided among tenants: the side stacks that switched-out
-//! invocations keep, and the memories of sandboxed code. Where no stack is left an invocation cannot be switched out
-//! any more, and blocks its worker until its total is spent; without a memory none begins. So no tenant may take them
-//! all.
+//! Permits for what the process has a fixed number of, divided among tenants: side stacks of switched-out invocations,
+//! and memories of sandboxed code. Without a free stack an invocation cannot be switched out, and blocks its worker
+//! until its total is spent. Without a free memory none begins. So no tenant may take them all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -107,7 +107,7 @@ pub(super) struct WatchdogState {
     workers: Mutex<Vec<WatchedWorker>>,
     /// Idle invocations that one engine has in excess and another can use.
     spare: Mutex<Vec<InvocationHandle>>,
-    /// What the process has only so many of.
+    /// The resources of which the process has a fixed number.
     pub(super) permits: ProcessPermits,
 }
 
@@ -162,9 +162,9 @@ impl WatchdogState {
     /// Asks each worker where it is that runs tenants' code, or has run some since the last call of this; returns all
     /// workers, and to how many of them a signal was sent.
     ///
-    /// It does not ask only those that it sees in a call: a call of less than a microsecond is over before the signal
-    /// comes, and what the worker does after it, such as sending answers, takes longer than the signal. The handler
-    /// finds out whether there is code to sample. A worker without calls is left alone: it sleeps, or serves others.
+    /// It also asks workers that it does not see in a call. A call of less than a microsecond is over before the signal
+    /// comes, and the worker's next work, such as sending answers, takes longer than the signal. The handler finds out
+    /// whether there is code to sample. A worker without calls is left alone: it sleeps, or serves others.
     pub(super) fn sample_workers(&self, workers: &mut Vec<Arc<WorkerBlock>>) -> usize {
         let mut signalled = 0;
         for watched in self.workers.lock().iter_mut() {

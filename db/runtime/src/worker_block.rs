@@ -107,7 +107,7 @@ pub(super) struct WorkerBlock {
     pub(super) trap_instruction: AtomicUsize,
     pub(super) trap_stack: AtomicUsize,
     pub(super) trap_frame: AtomicUsize,
-    /// Where it is, if somebody asks.
+    /// Where it is, if a sampler asks.
     pub(super) sample: SampleSlot,
     /// The base of the memory of the sandboxed code that is polled; 0: the code is native. Written by the worker, as is
     /// the next.

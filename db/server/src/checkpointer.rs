@@ -142,7 +142,7 @@ fn write_table(
             return Ok(None);
         }
         cursor = batch.fill(table, participant, at);
-        // The disk may be slow. Nobody's memory waits for it.
+        // The disk may be slow. No freeing of memory waits for it.
         participant.offline();
         records += batch.records.len() as u64;
         batch.changes().try_for_each(|change| writer.push(&change))?;

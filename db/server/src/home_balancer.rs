@@ -67,7 +67,7 @@ impl Drop for HomeBalancer {
     }
 }
 
-/// Makes a move, and notes it for whoever tells of it.
+/// Makes a move, and notes it for the event that tells of it.
 fn make(one: &HomeMove, directory: &Directory, snapshot: &DirectorySnapshot) {
     let Some(view) = snapshot.tenant(one.tenant) else { return };
     match directory.move_home(one.tenant, one.from, one.to) {
@@ -81,7 +81,7 @@ fn make(one: &HomeMove, directory: &Directory, snapshot: &DirectorySnapshot) {
                 to_per_mille: per_mille(one.to_load),
             });
         }
-        // Somebody has changed it meanwhile.
+        // A command has changed it meanwhile.
         Ok(false) => {}
         // Such as a journal that takes no changes now. The tenant is looked at again after its stay.
         Err(error) => {
@@ -161,7 +161,7 @@ fn loads(
 ) -> Vec<HomeLoad> {
     let nothing = vec![WorkCounts::default(); shares.len()];
     let since = |view: &TenantView| -> Vec<WorkCounts> {
-        // One that was made in this window began with nothing.
+        // A tenant that was made in this window began with nothing.
         let before = before.get(&view.tenant.serial).unwrap_or(&nothing);
         let now = now.get(&view.tenant.serial).unwrap_or(before);
         now.iter().zip(before).map(|(now, before)| now.since(*before)).collect()

@@ -1,7 +1,7 @@
-//! The janitor: a thread that ends the grace periods of old tokens, which the control port does sooner if there is one,
-//! checks extensions whose calls keep being killed, the state of a device, and whether the log's disk stalls. It waits
-//! for nothing. Beside it the sweeper, which may wait for the disk: it sweeps expired records out of the tables, a few
-//! slots at a time, and gives free memory back to the kernel.
+//! The janitor: a thread that ends the grace periods of old tokens (sooner done by the control port, if there is one).
+//! It checks extensions whose calls keep being killed, the state of a device, and whether the log's disk stalls. It
+//! never blocks. Beside it runs the sweeper, which may wait for the disk: it sweeps expired records out of the tables,
+//! a few slots at a time, and gives free memory back to the kernel.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The data plane: workers with their ports and connections, and the thread that tidies up behind them.
+//! The data plane: workers with their ports and connections, and the threads for their background work.
 #![forbid(unsafe_code)]
 
 pub mod checkpointer;

@@ -117,11 +117,11 @@ pub const SESSIONS_PER_PORT: usize = 65_536;
 /// Invocations alive on one worker, waiting or running; beyond that a call is answered `Overloaded`. Each holds an
 /// arena, and longer queues only add latency. One tenant alone gets 1,024 of them.
 pub const INVOCATIONS_PER_WORKER: usize = 1_536;
-/// Calls under way that a worker lists for somebody who asks: each takes less than a microsecond.
+/// Calls under way that a worker lists for one request: each takes less than a microsecond.
 pub const CALLS_SHOWN: usize = 100;
 /// Calls of these whose place it looks for: each may be polled for that, for [`CONTENDED_SLICE_US`] at most, and its
-/// stack of 16 KiB copied and walked. So the worker serves nobody else for a millisecond at most; it takes some 10 us
-/// for each, as a call that waits polls for a microsecond.
+/// stack of 16 KiB copied and walked. So the worker serves no other request for a millisecond at most; it takes some 10
+/// us for each, as a call that waits polls for a microsecond.
 ///
 /// [`CONTENDED_SLICE_US`]: sandstorm_extension::limits::CONTENDED_SLICE_US
 pub const CALLS_LOOKED_AT: usize = 16;
@@ -144,9 +144,9 @@ pub const SWEEP_INTERVAL_MS: u64 = 1_000;
 /// Slots of each table that one sweep visits: a million records in a quarter of a minute, for about a millisecond of
 /// CPU time a second. Expired records are never read, swept or not.
 pub const SWEEP_SLOTS: usize = 64 << 10;
-/// Slots that one sweep visits of all the tables whose log is told of what expires, together: somebody waits for that.
-/// Four million take some 60 ms, so that a table of three million records is swept each second, and a larger one in so
-/// many times as long.
+/// Slots that one sweep visits of all the tables whose log is told of what expires, together: subscribers wait for
+/// that. Four million take some 60 ms, so that a table of three million records is swept each second, and a larger one
+/// in so many times as long.
 pub const WATCHED_SWEEP_SLOTS: usize = 4 << 20;
 /// Expired records that one sweep reads from the disk, for the log to know their keys: of all tables together, each of
 /// which has an equal part, one at least. A tenth of a second of a slow SSD, some seconds of a disk that turns.

@@ -303,7 +303,7 @@ fn describe(status: &ClusterStatus) -> String {
     fields(&facts) + &servers + &moves + &describe_copies(&status.copies)
 }
 
-/// Who has copies of whose log, and how far those of this server's log are.
+/// Which server has copies of which log, and how far those of this server's log are.
 fn describe_copies(copies: &CopiesReport) -> String {
     let mut text = String::new();
     let names = |all: &[String]| match all.is_empty() {

@@ -65,7 +65,7 @@ impl Drop for ChildProcesses {
     }
 }
 
-/// Somebody's wish that all ends: Ctrl-C, a closed terminal, or a signal to end. From when it is made on these end
+/// The user's request that all ends: Ctrl-C, a closed terminal, or a signal to end. From when it is made on these end
 /// the program only where it looks.
 struct EndRequest(Arc<AtomicBool>);
 

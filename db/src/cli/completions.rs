@@ -10,7 +10,7 @@ use super::output::CliError;
 pub(super) fn run(shell: Shell) -> Result<(), CliError> {
     use std::io::Write;
     match std::io::stdout().write_all(&script(shell)) {
-        // Whoever reads it has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(|error| CliError::new(format!("writing to standard output: {error}"))),
     }

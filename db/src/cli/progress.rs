@@ -25,7 +25,7 @@ impl ProgressLine {
         }
         self.shown = Instant::now();
         self.is_dirty = true;
-        // Nobody can be told that standard error takes nothing.
+        // There is nowhere to report that standard error takes nothing.
         let _written = write!(std::io::stderr(), "\r\x1b[K{}", sandstorm_terminal::escape_one_line(&text()));
     }
 }

@@ -29,7 +29,7 @@ use words::split;
 
 /// Lines of the history that are kept from one shell to the next.
 const HISTORY_LINES: usize = 1_000;
-/// Seconds that a server is waited for which is asked for its names: nobody waits longer for a completion.
+/// Seconds to wait for a server's names: users wait no longer for a completion.
 const NAMES_TIMEOUT_S: u64 = 2;
 /// The file of the history, in the state directory.
 const HISTORY_FILE: &str = "shell-history";
@@ -260,7 +260,7 @@ fn interrupts() -> Result<tokio::runtime::Runtime, CliError> {
     let failed = |error: std::io::Error| CliError::new(format!("waiting for ^C: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let entered = runtime.enter();
-    // The process keeps the handler, and a signal that nobody waits for is dropped.
+    // The process keeps the handler, and a signal without a waiter is dropped.
     let _stream = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()).map_err(failed)?;
     drop(entered);
     Ok(runtime)

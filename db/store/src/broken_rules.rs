@@ -3,15 +3,15 @@
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogRule {
-    /// Who reads a record, or its absence, has its position.
+    /// A reader of a record, or of its absence, gets its position.
     ReadsAreNoted,
-    /// Who reads many records has the table's position.
+    /// A reader of many records gets the table's position.
     WholeReadsAreNoted,
-    /// Who writes a record has the position of what is there then.
+    /// A writer of a record gets the position of what is there then.
     WritesAreNoted,
-    /// Whose write is refused has the position of what was there, too.
+    /// A writer that is refused gets the position of what was there, too.
     RefusalsAreNoted,
-    /// Who makes several changes at once has their unit's position.
+    /// A writer of several changes at once gets their unit's position.
     UnitsAreNoted,
     /// A reader waits until what it has read is in the log.
     UnitsAreWaitedFor,

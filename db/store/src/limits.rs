@@ -1,6 +1,6 @@
 //! Limits of this crate: name, default, unit, reason.
 
-/// Servers of a cluster. Each polls the cluster's state ten times a second, which one etcd bears of so many.
+/// Servers of a cluster. Each polls the cluster's state ten times a second; one etcd bears that of this many.
 pub const CLUSTER_SERVERS: usize = 64;
 /// Longest key in bytes. What the wire carries; a record's header has room for twice that.
 pub const MAX_KEY_BYTES: usize = 64 << 10;

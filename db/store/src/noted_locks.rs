@@ -1,5 +1,5 @@
-//! Locks and waits that note how long they took. Nothing is measured where nobody is in the way: a lock that is free
-//! costs what it cost before.
+//! Locks and waits that note how long they took. Without contention nothing is measured: a free lock costs what it cost
+//! before.
 
 use std::time::Instant;
 

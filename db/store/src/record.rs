@@ -91,7 +91,7 @@ fn count(key: &[u8], change: i64) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordPtr(NonNull<RecordHeader>);
 
-// SAFETY: a record is immutable but for its two atomic bytes; who may free it is settled by `epochs`, not by thread.
+// SAFETY: a record is immutable but for its two atomic bytes; `epochs`, not the thread, decides when it may be freed.
 unsafe impl Send for RecordPtr {}
 // SAFETY: as above.
 unsafe impl Sync for RecordPtr {}

@@ -1,4 +1,4 @@
-//! Slots of a cluster: which of them this server owns, and who owns the others.
+//! Slots of a cluster: which of them this server owns, and which servers own the others.
 //!
 //! A table of a server without a cluster has none of this, and owns all keys. In a cluster all tables of a server share
 //! one [`SlotOwnership`]. Its bits decide; the map beside them only says where other keys are.
@@ -14,7 +14,7 @@ use crate::limits::{CLUSTER_SERVERS, NOTED_KEYS_BYTES};
 
 /// Words of the bitmap.
 const WORDS: usize = SLOTS as usize / 64;
-/// In the list of owners: nobody.
+/// In the list of owners: a slot without an owner.
 const NOBODY: u16 = u16::MAX;
 
 /// A server of the cluster, as the others reach it.
@@ -62,7 +62,7 @@ pub struct SlotRange {
     pub first: u16,
     /// The last slot.
     pub last: u16,
-    /// The owner's place among the servers; `None`: nobody owns them.
+    /// The owner's place among the servers; `None`: they have no owner.
     pub server: Option<usize>,
 }
 
@@ -83,7 +83,7 @@ pub struct SlotMove {
     pub mib_per_s: u64,
 }
 
-/// Who owns which slot, in one epoch.
+/// The owner of each slot, in one epoch.
 #[derive(Clone, Debug)]
 pub struct SlotMap {
     /// Grows with each change of ownership; 0: no map has been read.
@@ -119,7 +119,7 @@ impl SlotMap {
         self.servers.get(usize::from(*self.owners.get(usize::from(slot))?))
     }
 
-    /// All slots as ranges, in order, those of nobody included.
+    /// All slots as ranges, in order, those without an owner included.
     pub fn ranges(&self) -> Vec<SlotRange> {
         let mut ranges: Vec<SlotRange> = Vec::new();
         for (slot, owner) in (0..SLOTS).zip(&self.owners) {
@@ -137,7 +137,7 @@ impl SlotMap {
         self.owners.iter().filter(|owner| usize::from(**owner) == server).count()
     }
 
-    /// The number of slots that somebody owns.
+    /// The number of slots that have an owner.
     pub fn assigned(&self) -> usize {
         self.owners.iter().filter(|owner| **owner != NOBODY).count()
     }
@@ -295,14 +295,14 @@ impl SlotOwnership {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Times that the slots which this server owns were set. Whoever sees the same number before and after some work,
-    /// and owns a slot afterwards, has owned it all the while.
+    /// Times that the slots which this server owns were set. If a caller sees the same number before and after some
+    /// work, and the server owns a slot afterwards, it owned it all the while.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Says of which slots another server, which has handed them over, still makes the calls for changes from before:
-    /// this one makes none for their changes until then, so that those of a key come in the order of its versions.
+    /// Sets the slots whose former owner still makes the calls for changes before the hand-over. Until it has made them
+    /// this server makes none for their changes, so that a key's calls come in the order of its versions.
     pub fn set_called_elsewhere(&self, span: Option<SlotSpan>) {
         self.called_elsewhere.store(span_bits(span), Ordering::Release);
     }
@@ -432,7 +432,7 @@ impl SlotOwnership {
     }
 
     /// The epoch of the map, and the text for a request whose key another server owns. Its first word is the address
-    /// of the owner's first data port, or `-` if nobody owns the slot.
+    /// of the owner's first data port, or `-` if the slot has no owner.
     #[cold]
     pub fn wrong_server(&self, key: &[u8]) -> (u64, String) {
         self.wrong_server_of(slot_of(key))

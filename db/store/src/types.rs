@@ -146,8 +146,8 @@ pub enum StoreError {
     /// The table is in front of a backing, which does not take the change.
     #[error("the table's backing does not take the change: {0}; reads of what is in memory go on")]
     NotBacked(BackingRefusal),
-    /// The record's value is on the disk, and was not read: nothing was done. Whoever meets this waits for the record
-    /// and asks again, so that clients never see it.
+    /// The record's value is on the disk, and was not read: nothing was done. A caller that meets this waits for the
+    /// record and asks again, so that clients never see it.
     #[error("the record's value is on the disk: ask again")]
     Cold,
     /// The key lies in a slot that another server of the cluster owns.

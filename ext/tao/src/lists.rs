@@ -6,7 +6,7 @@
 //! | case | promise | how |
 //! |---|---|---|
 //! | no write to the list meanwhile | as it is at one moment | its count, which each change writes, has the version that it had before |
-//! | somebody does, again and again | each edge once, as it was at some moment of the call; none that was there all the time is missing | [`reconcile_page`] |
+//! | others write, again and again | each edge once, as it was at some moment of the call; none that was there all the time is missing | [`reconcile_page`] |
 //! | a position beyond [`PAGE_POSITIONS`] | the second; others' changes move what a position means | [`skip_to_position`] |
 //! | more than a reply holds | the next call goes on behind a place, not at a position | the reply's tail |
 

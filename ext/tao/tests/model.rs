@@ -253,7 +253,7 @@ fn an_edge_that_is_moved_at_each_moment_comes_once_at_most() {
     }
     let (tables, mut time, mut random) = (store.tables, 5_000, Random(5));
     store.store.between_polls(move |store| {
-        // To the list's end and back: who has met it at the beginning may meet it again there.
+        // To the list's end and back: a page that met it at the beginning may meet it again there.
         if random.below(4) == 0 {
             time = 5_001 - time;
             let args = codec::assoc_add(&tables, 1, 4, 7, time, b"moved");

@@ -1,4 +1,4 @@
-//! A device with all that a server's workers, or a client, need of it.
+//! A device with everything that a server's workers, or a client, need from it.
 
 use super::device_error::DeviceError;
 use super::kernel::check_kernel_addresses;

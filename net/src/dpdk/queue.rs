@@ -228,7 +228,7 @@ impl QueuePair {
             }
         }
         let written = of.len();
-        // SAFETY: `written` buffers are the pair's own and hold frames. Those that left are the device's.
+        // SAFETY: `written` buffers are the pair's own and hold frames. Sent buffers are the device's.
         let sent = unsafe { sys::ss_send(port.number(), *queue, buffers.as_ptr(), written as u16) };
         let sent = usize::from(sent).min(written);
         if let Some(counts) = port.ends.get(usize::from(*queue)) {

@@ -1,9 +1,9 @@
-//! The kernel's knowledge of the paths to peers: the packet sizes that they bear, where that is less than is usual.
+//! The kernel's path MTUs: the packet sizes that paths to peers bear, where they are below the usual one.
 //!
 //! Datagrams leave whole or not at all, since a stack past the kernel at the other end takes no fragments. The kernel
-//! knows its interfaces, hears what routers say, and refuses a datagram that is too large. Then it is asked for the
-//! packet size of the path to that peer, at a bounded rate, since each question takes a socket. The rate is bounded
-//! because both routers' messages and requests for large answers can be forged. The answer is believed for some time.
+//! knows its interfaces, hears routers' messages, and refuses a datagram that is too large. The driver then asks it for
+//! the packet size of the path to that peer. Each question takes a socket, and both routers' messages and requests for
+//! large answers can be forged, so the rate is bounded. The answer is believed for some time.
 
 use super::PathMtu;
 use super::reduced_mtu::ReducedMtuTable;

@@ -1,8 +1,8 @@
-//! Paths that bear less than is usual: addresses to which datagrams have to be smaller, each for some time.
+//! Paths with a reduced MTU: addresses to which datagrams have to be smaller, each for some time.
 //!
-//! The table is bounded, and shared by groups of networks that no sender can choose. When there is no more room, the
-//! group that has most of it loses its oldest entry. So a sender with many addresses pushes out those of his own group,
-//! and not all others.
+//! The table is bounded, and shared by groups of networks that no sender can choose. When it is full, the group that
+//! has most of it loses its oldest entry. So a sender with many addresses evicts entries of its own group, not of all
+//! others.
 
 use crate::limits::{REDUCED_PATH_GROUPS, REDUCED_PATH_LIFETIME_US, REDUCED_PATHS};
 use hashbrown::HashMap;

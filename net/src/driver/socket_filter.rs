@@ -1,13 +1,13 @@
-//! Early drop: a program that the kernel runs over every datagram before it takes room in the socket's buffer (classic
-//! BPF). It is made for the senders that are over their part at the moment.
+//! Early drop: a program (classic BPF) that the kernel runs on every datagram before it takes room in the socket's
+//! buffer. It is made for the senders that exceed their share at the moment.
 //!
-//! It knows two things of a datagram: its sender's address, and the tenant that it names. A request of one packet names
+//! It reads two things of a datagram: its sender's address, and the tenant that it names. A request of one packet names
 //! it in bytes 12..16, a sealed one in bytes 4..8; the packets of longer messages name none. A named tenant can be
-//! forged, so a tenant is throttled by its name, but no datagram is let in by name. When unauthenticated senders are
-//! over their part, only addresses that have shown a tenant's token pass. Addresses are looked up by a keyed hash, so
-//! that no attacker can search for another that passes.
+//! forged, so a tenant is throttled by its name, but no datagram is let in by name. When unauthenticated senders exceed
+//! their share, only addresses that have shown a tenant's token pass. Addresses are looked up by a keyed hash, so that
+//! no attacker can search for another that passes.
 //!
-//! Datagrams too short for what the program reads of them are dropped while there is a program: no packet is so short.
+//! While there is a program, datagrams too short for its reads are dropped: no packet is so short.
 
 use crate::r2p2::PeerAddr;
 use crate::r2p2::header::{MAGIC, SINGLE_HEADER_LEN};

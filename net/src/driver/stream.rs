@@ -237,7 +237,7 @@ impl SocketInterest {
     }
 }
 
-/// One that has something to say.
+/// A socket with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketEvent {
     /// The number that it was added under.
@@ -265,7 +265,7 @@ impl std::fmt::Debug for EpollSelector {
 }
 
 impl EpollSelector {
-    /// One that looks after nothing yet.
+    /// Makes a selector without sockets.
     ///
     /// # Errors
     /// When the process has no file descriptor left.

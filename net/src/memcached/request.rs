@@ -64,7 +64,7 @@ pub fn parse(input: &[u8], max_value: usize) -> TextParse<'_> {
     command(input, line, used, max_value)
 }
 
-/// Parses what there is of a line that has no end yet.
+/// Parses the beginning of a line that is not complete yet.
 #[cold]
 fn unfinished(input: &[u8]) -> TextParse<'_> {
     if input.len() <= MAX_LINE_LEN {

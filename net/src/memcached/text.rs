@@ -93,7 +93,7 @@ static BASE64_LENIENT: LazyLock<Encoding> = LazyLock::new(|| {
     specification.encoding().unwrap_or(BASE64)
 });
 
-/// Bytes that a base64 text stands for, in `into`. `None` if it is none, or may be longer than `into`.
+/// Bytes that a base64 text stands for, in `into`. `None` if it is not base64, or may be longer than `into`.
 pub fn decode_base64<'b>(text: &[u8], into: &'b mut [u8]) -> Option<&'b [u8]> {
     let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
     // The library takes padded texts in a row for one text.

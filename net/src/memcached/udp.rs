@@ -1,5 +1,4 @@
-//! The header of memcached's datagrams: a request's number, which datagram of how many this is, and two bytes of
-//! nothing.
+//! The header of memcached's datagrams: a request's number, the datagram's number, their count, and two reserved bytes.
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 8;

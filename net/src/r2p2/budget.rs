@@ -1,10 +1,10 @@
-//! Room for messages of several packets in one direction. It has a bound for all peers, one for each peer, and one for
-//! the peers of each owner.
+//! Room for messages of several packets in one direction. It is bounded in total, for each peer, and for the peers of
+//! each owner.
 //!
-//! Addresses are cheap: a sender with one has many. So a bound for each peer stops no attacker, and room goes by owner
-//! as well ([`DynamicThreshold`]), so that something is mostly left for the next. If nothing is left, an owner that
-//! would hold less than another takes room from the one that holds most. All unauthenticated peers have one owner
-//! together.
+//! Addresses are cheap: an attacker has many, so a bound for each peer does not stop it. Room is therefore divided by
+//! owner as well ([`DynamicThreshold`]), so that some is mostly left for the next. If nothing is left, an owner that
+//! would have less than another takes room from the one that has most. All unauthenticated peers together are one
+//! owner.
 
 use super::PeerAddr;
 use crate::dynamic_threshold::DynamicThreshold;

@@ -97,17 +97,17 @@ impl RespWriter<'_> {
         self.out.extend_from_slice(if self.resp3 { b"_\r\n" } else { b"*-1\r\n" });
     }
 
-    /// The beginning of an array of so many answers.
+    /// The beginning of an array of that many answers.
     pub fn array(&mut self, count: usize) {
         self.line(b'*', count as i64);
     }
 
-    /// The beginning of a set of so many answers; an array in RESP2.
+    /// The beginning of a set of that many answers; an array in RESP2.
     pub fn set(&mut self, count: usize) {
         self.line(if self.resp3 { b'~' } else { b'*' }, count as i64);
     }
 
-    /// The beginning of a map of so many pairs; an array of both in RESP2.
+    /// The beginning of a map of that many pairs; an array of both in RESP2.
     pub fn map(&mut self, pairs: usize) {
         match self.resp3 {
             true => self.line(b'%', pairs as i64),

@@ -1,4 +1,4 @@
-//! How an operation ended, and why an invocation was; and enums that travel as one byte.
+//! The outcome of an operation, the cause of an invocation's failure, and enums that travel as one byte.
 
 /// Gives an enum of one byte all its values, and the value of a byte.
 macro_rules! from_byte {

@@ -7,8 +7,8 @@ use core::hash::{Hash, Hasher};
 /// A map by hashes: an entry is found in constant time. It lists its entries in the order in which they were inserted,
 /// the same in each run; a removal puts the last one into the gap.
 ///
-/// Hashes are XXH64's with a fixed seed: whoever chooses keys on purpose can make them collide, which costs time of the
-/// call's own budget.
+/// Hashes are XXH64's with a fixed seed: a client that chooses keys on purpose can make them collide, which costs time
+/// of the call's own budget.
 #[derive(Clone, Debug)]
 pub struct HashMap<K, V> {
     entries: Vec<(K, V)>,

@@ -67,7 +67,7 @@ impl<'s> RunningInvocation<'s> {
     /// Polls until the extension is ready or has been polled too often.
     pub(super) fn drive(&self, mut poll: impl FnMut() -> Poll<Result<(), Error>>) -> Result<(), Error> {
         loop {
-            // SAFETY: `at` is live, and no one else looks at the store between two polls.
+            // SAFETY: `at` is live, and nothing else looks at the store between two polls.
             let store = unsafe { &mut (*self.at).store };
             if store.polls == store.max_polls {
                 return Err(Error::new("polled more often than the test allows: the server would have ended this"));

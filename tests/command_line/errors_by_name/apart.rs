@@ -163,8 +163,8 @@ fn a_worker_that_has_all_calls_that_it_can_hold_is_overloaded() {
     });
 }
 
-/// A call that is under way keeps a server that stops there for a while: meanwhile it answers those who call. Over HTTP
-/// its port takes no one any more.
+/// A call that is under way keeps a server that stops there for a while: meanwhile it answers callers. Over HTTP its
+/// port takes no connections any more.
 #[test]
 fn who_calls_a_server_that_stops_is_told_so() {
     /// Servers that are stopped at most: a busy machine may miss a moment.

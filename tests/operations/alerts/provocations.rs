@@ -251,7 +251,7 @@ pub(super) fn fill_disk(restarted: &RestartedServer, damaged: impl FnOnce()) -> 
     flip_byte(&first_file(&log, "log-").expect("a segment"));
     server.json("log scrub --now");
     damaged();
-    // The room that segments of the log were given goes to somebody else, as where a disk has promised too much.
+    // The room that segments of the log were given goes to another file, as where a disk has promised too much.
     for entry in fs::read_dir(log).expect("the log's folder").flatten() {
         let file = OpenOptions::new().write(true).open(entry.path()).expect("a segment");
         file.set_len(0).expect("it is cut");

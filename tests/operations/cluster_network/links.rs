@@ -47,7 +47,7 @@ pub(super) struct SlowLink {
 enum CutTool {
     /// By rules of the bridge.
     Nft,
-    /// The sender's table of neighbours sends the packets to nobody. It takes nothing of the kernel but the links.
+    /// The sender's table of neighbours misdirects the packets. It takes nothing of the kernel but the links.
     Neighbours,
 }
 

@@ -1,6 +1,6 @@
 //! A client of memcached's protocol of one server, which sends on what others own: classic and meta commands by turns,
-//! `gets` and `cas` among them. An error that says that a command was not run is taken at its word: nobody may ever see
-//! what it would have written.
+//! `gets` and `cas` among them. An error that says that a command was not run is taken at its word: no reader may ever
+//! see what it would have written.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

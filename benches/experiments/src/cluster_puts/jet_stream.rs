@@ -68,7 +68,7 @@ impl NatsClient {
             if line.starts_with("PING") {
                 self.write.write_all(b"PONG\r\n")?;
             }
-            // An answer with headers says that nobody listens: there is no such stream yet.
+            // An answer with headers says that no subscriber listens: there is no such stream yet.
             if line.starts_with("HMSG") {
                 return Err(CliError::new(format!("{NATS} answers: {}", line.trim_end())));
             }

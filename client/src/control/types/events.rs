@@ -26,7 +26,7 @@ pub struct EventRecord {
     pub at_ms: u64,
     /// What happened, such as `table.dropped`.
     pub code: String,
-    /// Who did it: `operator`, `tenant` (the one below) or `server`.
+    /// The actor: `operator`, `tenant` (the one below) or `server`.
     pub actor: String,
     /// The address that it was asked from.
     pub from: Option<IpAddr>,

@@ -106,7 +106,7 @@ pub struct DeadLetterReport {
     pub id: u64,
     /// When its tries were over, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The position of its change; `0`: it is none.
+    /// The position of its change; `0`: it has no change.
     pub position: String,
     /// Times that it failed.
     pub tries: u32,

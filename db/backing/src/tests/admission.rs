@@ -49,7 +49,7 @@ fn changes_of_several_keys_are_admitted_together_or_not_at_all() {
             // A key that is named twice counts once.
             locked.admit_backed(&[&changes[..10], &changes[3..5]].concat()).unwrap();
             assert_eq!(backed.stats().dirty_bytes, bound);
-            // What is reserved is nobody else's; and whatever happens now, the changes are made.
+            // No other change gets what is reserved; and whatever happens now, the changes are made.
             let other = put_of(&table, &keys[10]);
             let refused = backed.admit(&bench.participant, other.hash, other.key, other.change);
             assert_eq!(refused, full);

@@ -1,4 +1,4 @@
-//! What to write in place of what an extension cannot have.
+//! Advice: what to write in place of something that is refused.
 
 /// In place of a module of the standard library; empty: `core` and `alloc` have the rest of it.
 pub(super) fn instead_of_std(module: &str) -> &'static str {

@@ -1,6 +1,6 @@
-//! Finds operations that are thrown away before anybody awaited them: `let _ = db.put(…);`.
+//! Finds operations that are thrown away before they were awaited: `let _ = db.put(…);`.
 //!
-//! The compiler refuses `db.put(…);`, whose future nobody uses. `let _ =` says that it is meant, which is right for a
+//! The compiler refuses `db.put(…);`, whose future is unused. `let _ =` says that it is meant, which is right for a
 //! result and never for a future, so the checker refuses that. It knows types by what the source says: a parameter, a
 //! field or a variable is a `Db` or a `Transaction`, and the source's own functions are `async` or not.
 
@@ -49,7 +49,7 @@ enum NameKind {
     Other,
 }
 
-/// What a file has to do with futures that nobody awaits.
+/// What a file has to do with futures that are never awaited.
 #[derive(Default)]
 pub(super) struct UnawaitedFutures {
     /// Futures of the extension API that are thrown away: their places, and what was called.
@@ -143,7 +143,7 @@ impl AwaitSearch {
         owner.filter(|one| one == "Self" || self.own.contains(one)).map_or(NameKind::Other, |_| NameKind::Own)
     }
 
-    /// Notes an expression whose value nobody uses.
+    /// Notes an expression whose value is unused.
     fn check(&mut self, thrown_away: &Expr) {
         let at = thrown_away.span().byte_range();
         match thrown_away {

@@ -117,7 +117,7 @@ struct SourceCheck<'a> {
     objects: Vec<(&'a str, String, std::ops::Range<usize>)>,
     /// Called macros that must be the tenant's own, by file.
     called: Vec<(&'a str, String, std::ops::Range<usize>)>,
-    /// Futures that nobody awaits, by file.
+    /// Futures that are never awaited, by file.
     unawaited: Vec<(&'a str, awaits::UnawaitedFutures)>,
 }
 

@@ -79,7 +79,7 @@ impl DeniedPattern {
 /// Reads several patterns.
 ///
 /// # Errors
-/// `Internal`, naming the first that is none: they were read before, by who denied them.
+/// `Internal`, naming the first that is none: they were parsed before, when the operator denied them.
 fn parse_all(texts: &[String]) -> Result<Vec<DeniedPattern>, BuildError> {
     // Two lists may have the same one.
     let mut seen = HashSet::new();

@@ -14,7 +14,7 @@ use syn::{PathSegment, ReturnType, Type, TypePath, UseTree, Variant, Visibility}
 use super::TypedSource;
 use crate::{Diagnostic, ROOT_FILE};
 
-/// What types may be, for those who are refused one.
+/// What types may be, for authors whose type is refused.
 const ALLOWED: &str = "a type of arguments and replies is bool, u8 to u64, i8 to i64, f32, f64, String, Vec<u8>, Option<T>, Vec<T>, or a \
      `pub struct` with named `pub` fields or a `pub enum` of src/lib.rs";
 

@@ -103,7 +103,7 @@ pub struct JournalTable {
     /// What it is a cache of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backing: Option<TableBacking>,
-    /// Who wants to know when its records expire.
+    /// The watchers that are told when its records expire.
     #[serde(default, skip_serializing_if = "ExpiryWatchers::is_empty")]
     pub expiry: ExpiryWatchers,
     /// In a cluster a random number, by which its servers tell it from another table that had its id.

@@ -1,4 +1,4 @@
-//! What servers of the model remove: copies that no generation has, and records that are another one's.
+//! What servers of the model remove: copies that are in no generation, and records whose slots they do not own.
 
 use super::{CopyName, CopyWorld, IDLE, LEASE, ModelCopy, SLOTS};
 

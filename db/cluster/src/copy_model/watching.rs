@@ -1,5 +1,5 @@
-//! Servers that watch each other in the model, and take places by themselves: what they take for gone, and how it ends
-//! where one never comes back.
+//! Servers of the model that watch each other and take places by themselves: which ones they take for gone, and how it
+//! ends where one never comes back.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,11 +1,11 @@
-//! Where another server is, and with which key it believes this one.
+//! The address of another server, and the cluster's key, by which servers authenticate each other.
 
 use crate::change_calls::CallWaits;
 use crate::move_coordinator::MoveCoordinator;
 use crate::state::ServerState;
 
 impl MoveCoordinator {
-    /// What a server of the cluster has told of itself, and the cluster's key. `None`: it is none.
+    /// A server's own record in the cluster, and the cluster's key. `None`: it is no member.
     pub(crate) fn peer(&self, id: &str) -> Option<(ServerState, String)> {
         let state = self.state.lock();
         state.servers.get(id).map(|server| (server.clone(), state.peer_key.clone()))

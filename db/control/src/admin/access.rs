@@ -1,5 +1,5 @@
-//! Who may use a route. Every route has a rule in the table of `routes.rs`, and [`check_access`] is the one place where
-//! rules are applied: before the handler, which finds the caller in the request.
+//! Which callers may use a route. Every route has a rule in the table of `routes.rs`, and [`check_access`] is the one
+//! place where rules are applied: before the handler, which finds the caller in the request.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::role::AccessRole;
 /// The rule of a route: the least role that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RouteAccess {
-    /// Anybody, with a token or without one.
+    /// Every caller, with a token or without one.
     Anyone,
     /// Any token. The answer shows what the token may see.
     Either,
@@ -25,11 +25,11 @@ pub(super) enum RouteAccess {
     Viewer,
     /// The operator.
     Operator,
-    /// The tenant of the path, or one of its viewers; and all who may see the whole server.
+    /// The tenant of the path, or one of its viewers; and all callers that may see the whole server.
     TenantViewer,
     /// The tenant of the path, or one of its viewers; the operator only where the route's own rule says so.
     OwnViewer,
-    /// The tenant of the path, or the operator: who may change what the tenant has.
+    /// The tenant of the path, or the operator: those that may change what the tenant has.
     Tenant,
 }
 

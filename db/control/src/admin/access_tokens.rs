@@ -132,7 +132,7 @@ pub(super) enum AccessTokenError {
     /// There is none of that name.
     #[error("there is no token {0:?}")]
     Unknown(String),
-    /// There are as many as there may be.
+    /// The limit on their number is reached.
     #[error("there are {0} tokens, as many as there may be")]
     TooMany(usize),
     /// The tenant is gone.
@@ -179,7 +179,7 @@ impl AccessTokens {
                 let (_, json) = checked_json::decode(&bytes, FORMATS).map_err(|why| unusable(&why))?;
                 serde_json::from_slice(json).map_err(|error| unusable(&error))?
             }
-            // A server on a full disk starts with what is there.
+            // A server on a full disk starts with the file as it is.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if let Err(error) = write(&path, Vec::new()) {
                     tracing::warn!(%error, "there are no tokens of viewers");

@@ -1,4 +1,4 @@
-//! Where signed libraries come from: a builder, and the keys whose artifacts are loaded.
+//! The sources of signed libraries: a builder, and the keys whose artifacts are accepted.
 
 use std::sync::Arc;
 

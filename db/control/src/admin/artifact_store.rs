@@ -155,8 +155,8 @@ impl ArtifactStore {
         reloaded
     }
 
-    /// Loads the kept versions of an extension again. One that fails the checks is left where it is: it is built again
-    /// from its source if it is asked for.
+    /// Loads the kept versions of an extension again. A version that fails the checks stays on the disk: it is built
+    /// again from its source if it is asked for.
     fn reload_kept(
         &self,
         view: &TenantView,
@@ -321,7 +321,7 @@ impl ArtifactStore {
     }
 }
 
-/// The versions of an extension that were known before, and that nobody knows or has enabled any more.
+/// The versions of an extension that were known before, and that are neither kept nor enabled any more.
 fn dropped(name: &str, before: &TenantView, snapshot: &DirectorySnapshot) -> std::vec::IntoIter<u64> {
     let tenant = before.tenant.id;
     let Some(now) = snapshot.tenant(tenant) else { return Vec::new().into_iter() };

@@ -1,4 +1,4 @@
-//! Finds whose token, or whose session of the page, a request carries.
+//! Finds the owner of the token, or of the page's session, that a request carries.
 
 use axum::extract::connect_info::ConnectInfo;
 use axum::http::header;
@@ -55,7 +55,7 @@ pub(super) async fn delay_wrong_token(parts: &Parts, control: &ControlState) {
     }
 }
 
-/// The connection is of somebody who is known: it does not make room for others.
+/// The connection is of an authenticated caller: it does not make room for others.
 fn note_served(parts: &Parts, caller: &RequestCaller) {
     if let Some(ConnectInfo(HttpPeer(_, visit))) = parts.extensions.get() {
         visit.serve(caller.is_operator());
@@ -84,7 +84,7 @@ pub(super) fn token_caller(token: &[u8], control: &ControlState) -> Option<Reque
     Some(RequestCaller::made(made.role(), view, CallerSource::Made(made.id()), made.expires_ms))
 }
 
-/// The owner of a session, who sees and changes nothing.
+/// The owner of a session: a reader that changes nothing.
 fn session_caller(session: &[u8], control: &ControlState) -> Option<RequestCaller> {
     let found = control.page_sessions.find(session)?;
     let view = match &found.tenant {

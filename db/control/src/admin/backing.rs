@@ -1,4 +1,4 @@
-//! Tables in front of something else: who may make them, and flushes.
+//! Tables in front of a backing: which callers may make them, and flushes.
 
 use std::sync::Arc;
 use std::time::Duration;

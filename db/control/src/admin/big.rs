@@ -1,4 +1,4 @@
-//! The route of a table's largest records: all are looked at in a small table, and as many at random in a large one.
+//! The route of a table's largest records: a small table is read whole, a large one at random places.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -71,7 +71,7 @@ pub(super) async fn show(
         let records = entry.table.stats().records;
         let shown = participant.shown().take();
         drop(participant);
-        // Nobody is shown what a crash may take back.
+        // No client is shown what a crash may take back.
         control.directory.wait_for_disk(shown)?;
         Ok::<_, ApiError>((sample, records))
     });

@@ -1,4 +1,4 @@
-//! The turn of a tenant among those that have something built.
+//! A tenant's turn among the tenants that wait for a build.
 
 use super::error::ApiError;
 use super::{ControlState, MAX_PUSHES, now_ms};

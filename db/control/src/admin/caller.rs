@@ -178,7 +178,7 @@ impl RequestCaller {
         self.own.as_ref()
     }
 
-    /// Whom events name.
+    /// The actor that events name.
     pub(super) fn actor(&self) -> EventActor {
         if self.own.is_some() { EventActor::Tenant } else { EventActor::Operator }
     }

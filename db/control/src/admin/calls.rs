@@ -1,4 +1,4 @@
-//! `POST /v1/call/{tenant}/{name}`: calls of extensions for those who have nothing but HTTP.
+//! `POST /v1/call/{tenant}/{name}`: calls of extensions for clients that have nothing but HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The route of calls under way: each worker is asked which it has, and, if the caller wants that, where they are.
+//! The route of calls under way: it asks each worker which ones it has, and where they are, if the caller wants that.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ async fn ask(workers: &LocalCaller, view: &TenantView, extension: Option<&str>, 
         .map(|worker| {
             let (answer, answered) = oneshot::channel();
             let done = Box::new(move |found| {
-                // Nobody waits for it any more if it comes too late.
+                // No request waits for it any more if it comes too late.
                 let _late = answer.send(found);
             });
             let extension = extension.clone();

@@ -80,7 +80,7 @@ pub(super) async fn share(
     Ok((Extension(EventNote { text, ..EventNote::default() }), EMPTY_RESPONSE))
 }
 
-/// What becomes of those who have it enabled.
+/// What becomes of the tenants that have it enabled.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct UnshareQuery {
@@ -167,7 +167,7 @@ pub(super) async fn disable(
     Ok((Extension(EventNote { text, ..EventNote::default() }), EMPTY_RESPONSE))
 }
 
-/// Brings those who follow an extension to the version that its owner has called now.
+/// Brings the followers of an extension to the version that its owner has called now.
 pub(super) fn follow(control: &ControlState, owner: u32, extension: &str) {
     match control.directory.follow_owner(owner, extension) {
         Ok(0) => {}

@@ -1,5 +1,5 @@
-//! The feed of a table's changes: what is in the log of a table with durability, from a position on. Writers pay
-//! nothing for it: the log's files are read.
+//! The feed of a table's changes: what the log has of a table with durability, from a position on. It reads the log's
+//! files, so writers pay nothing for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(super) async fn page(
         let next = log.durable();
         return Ok(axum::Json(ChangePageResponse { changes: Vec::new(), next: next.to_string(), at_end: true }));
     };
-    // Those that wait have a limit of their own, and keep nothing from others that read.
+    // Waiting requests have a limit of their own, and take nothing from others that read.
     let permit = if wait_s > 0 { control.change_waits.begin(view.tenant.id) } else { None };
     let (most, pause) = match &permit {
         Some(_) => (Duration::from_secs(CHANGE_WAIT_MAX_S), CHANGE_POLL),

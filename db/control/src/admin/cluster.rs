@@ -1,4 +1,4 @@
-//! `/v1/cluster`: the servers of the cluster, who owns which slots, and moves of slots. And requests that name what
+//! `/v1/cluster`: the servers of the cluster, the owners of slots, and moves of slots. And requests that name what
 //! another server may just have made.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! `/v1/cluster/balance`: what would level the servers' loads, and its beginning; and what this server tells the others
-//! of its own load.
+//! `/v1/cluster/balance`: the plan that would level the servers' loads, and its start; and this server's load, for the
+//! other servers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

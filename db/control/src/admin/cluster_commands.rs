@@ -1,5 +1,5 @@
-//! `/v1/cluster/commands`: commands of memcached clients that another server of the cluster sends, since their keys are
-//! this server's. A worker runs them; bytes are only passed on here, without a thread that waits.
+//! `/v1/cluster/commands`: memcached clients' commands that another server of the cluster forwards, since this server
+//! owns their keys. A worker runs them; this module only passes bytes on, without a thread that waits.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -53,9 +53,9 @@ impl CommandLimiter {
     }
 }
 
-/// Another server of the cluster that sends commands. It is looked at before the body is read. Where as many requests
-/// as may be are under way there is no permit: its connection may be closed for another one's, such as a question
-/// whether this server is there, and its body is read only so that it sees the answer.
+/// Another server of the cluster that sends commands. It is looked at before the body is read. At the limit on requests
+/// there is no permit. The connection may then be closed for another one, such as a question whether this server is
+/// alive. The body is read only so that the sender sees the answer.
 pub(super) struct CommandPeer(pub(super) Option<RequestPermit<SocketAddr>>);
 
 impl FromRequestParts<Arc<ControlState>> for CommandPeer {

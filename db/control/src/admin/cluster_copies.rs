@@ -1,5 +1,5 @@
-//! `/v1/cluster/fail-over`: another server takes the place of one; and what servers of the cluster ask about copies of
-//! their logs.
+//! `/v1/cluster/fail-over`: another server takes the place of one; and the requests of servers of the cluster about
+//! copies of their logs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `/v1/cluster/split`: about half of what a server has to do goes to another one.
+//! `/v1/cluster/split`: moves about half of a server's load to another one.
 
 use std::sync::Arc;
 

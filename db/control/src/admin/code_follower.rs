@@ -1,9 +1,9 @@
-//! Loads what other servers of a cluster have pushed: the directory says which versions there are, etcd has their
-//! artifacts. They pass the checks of any artifact, so each server has to trust the keys of all that sign.
+//! Loads what other servers of a cluster have pushed: the directory lists the versions, etcd has their artifacts. They
+//! pass the same checks as any artifact, so each server has to trust the keys of all that sign.
 //!
-//! It looks at the directory some times a second, and at the tenants that were changed. Until a new version is loaded,
-//! calls go to the version before. One that cannot be loaded is tried again from time to time. What this server keeps
-//! of its own for a tenant, such as tokens of its viewers, goes when another server has deleted the tenant.
+//! It checks the directory some times a second, and the tenants that were changed. Until a new version is loaded, calls
+//! go to the version before. If a version cannot be loaded, loading is tried again from time to time. State of its own
+//! that this server keeps for a tenant, such as viewers' tokens, goes when another server deletes the tenant.
 
 use std::collections::HashMap;
 use std::sync::Arc;

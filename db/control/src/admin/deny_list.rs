@@ -1,7 +1,7 @@
-//! What the operator denies to native code: the patterns of the configuration, and those that were denied while the
-//! server ran (`sandstorm ext revoke`), which a file of the state directory keeps.
+//! The patterns that the operator denies to native code: those of the configuration, and those that were denied while
+//! the server ran (`sandstorm ext revoke`), which a file of the state directory keeps.
 //!
-//! The file also says for which patterns all that is loaded was checked: after a start with others it is checked again.
+//! The file also says with which patterns all loaded code was checked: a start with other patterns checks it again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -107,7 +107,7 @@ impl DenyList {
                 }
                 *list.file.get_mut() = DenyFile { format: FORMAT, ..file };
             }
-            // A server on a full disk starts with what is there.
+            // A server on a full disk starts with the file as it is.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if let Err(error) = write(&path, list.file.get_mut()) {
                     tracing::warn!(%error, "nothing is denied to native code beyond the configuration");

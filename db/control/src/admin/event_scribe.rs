@@ -1,4 +1,4 @@
-//! Records the changes that requests make: what, by whom, from where.
+//! Records the changes that requests make: what, by which actor, from where.
 //!
 //! A layer around the routes knows which of them change something, and records those that succeed. A handler adds what
 //! the path does not say ([`EventNote`]). Pushes record themselves: they go on when their client has gone.
@@ -103,7 +103,7 @@ pub(super) async fn record_change(State(control): State<Arc<ControlState>>, requ
     let before = tenant_named(&in_path);
     let from = address_of(request.extensions());
     let mut response = next.run(request).await;
-    // The check of access leaves there who the caller is.
+    // The check of access leaves the caller there.
     if let (true, Some(actor)) = (response.status().is_success(), response.extensions().get::<EventActor>().copied()) {
         let note = response.extensions_mut().remove::<EventNote>().unwrap_or_default();
         if note.is_no_change {

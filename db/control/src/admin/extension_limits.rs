@@ -1,4 +1,4 @@
-//! What an extension may do: whether it is called at all, and its budget.
+//! The limits of an extension: its suspension, and its budget.
 
 use std::sync::Arc;
 

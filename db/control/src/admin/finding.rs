@@ -1,4 +1,4 @@
-//! Something that is wrong with the running server.
+//! A finding: something that is wrong with the running server.
 
 use serde::Serialize;
 

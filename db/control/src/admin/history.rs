@@ -30,7 +30,7 @@ pub(super) async fn show(
     Query(query): Query<HistoryParameters>,
 ) -> ApiResult<HistoryResponse> {
     let HistoryParameters { tenant, by, since_ms, limit } = query;
-    // Who sees the server may ask for a tenant that is gone; a tenant sees itself, and no earlier one of its name.
+    // Server viewers may ask for a tenant that is gone; a tenant sees itself, and no earlier one of its name.
     let own = match (caller.own(), &tenant) {
         (None, _) => None,
         (Some(own), None) => Some(own.clone()),

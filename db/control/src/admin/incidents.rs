@@ -1,10 +1,10 @@
-//! Kills, measures against extensions, and slow requests over a restart: what happened last night has an answer though
-//! the server was restarted in the morning.
+//! Kills, measures against extensions, and slow requests, kept over a restart: a server that was restarted in the
+//! morning can still say what happened in the night.
 //!
-//! The latest of each tenant are in memory, with its other counts. Once a second those that are new are written to
-//! files of JSON lines, as many as the limits let. A start reads what earlier runs of the server have written, and
-//! answers show it beside what is new. Values are not written, nor keys of tables whose records are in memory alone; of
-//! arguments what the manifest asks to keep.
+//! The latest of each tenant are in memory, with its other counts. Once a second new ones are written to files of JSON
+//! lines, as many as the limits allow. A start reads what earlier runs of the server have written, and answers show it
+//! beside what is new. Values are not written, nor keys of tables whose records are in memory alone; of arguments what
+//! the manifest asks to keep.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Digests of keys, for roles that may not see keys.
+//! Digests of keys, shown to roles that may not see keys.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Maps the library of a verified artifact: the one place that knows how the libraries of each tier are loaded.
+//! Maps the library of a verified artifact. Only this module knows how the libraries of each tier are loaded.
 
 use std::sync::Arc;
 

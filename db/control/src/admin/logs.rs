@@ -58,7 +58,7 @@ pub(super) async fn read(
     loop {
         caller.check_current(&control)?;
         let page = log.read(&filter);
-        // Workers do not wake anybody for a line.
+        // Workers wake no reader for a line.
         if !page.lines.is_empty() || tokio::time::Instant::now() >= until {
             return Ok(Json(response_of(page, log.left_out())));
         }

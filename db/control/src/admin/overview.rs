@@ -1,4 +1,4 @@
-//! What the operator asks about all tenants at once: their extensions, and their kills.
+//! The operator's view of all tenants at once: their extensions, and their kills.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the page shows: one reading of the server, or of a tenant, that all who look at it share.
+//! What the page shows: one reading of the server, or of a tenant, that all its readers share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The page for operators' and tenants' browsers: its files, which are part of the program, and the sign-in.
 //!
 //! The page asks for nothing from anywhere else, and the headers say so to the browser. It reads the same routes as
-//! everybody else, with a session in place of a token ([`super::page_sessions`]).
+//! other clients, with a session in place of a token ([`super::page_sessions`]).
 
 use std::sync::Arc;
 

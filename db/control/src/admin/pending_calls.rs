@@ -20,7 +20,7 @@ use sandstorm_net::slots::slot_of;
 use sandstorm_server::workers::{LocalCall, LocalCallResult, LocalCaller};
 use sandstorm_store::slots::SlotOwnership;
 
-/// How a call ended, as all who ask with its key are told.
+/// How a call ended, as all callers that ask with its key are told.
 #[derive(Debug)]
 pub(super) enum CallOutcome {
     /// The worker's answer.
@@ -43,7 +43,7 @@ pub(super) type PendingOutcome = watch::Receiver<Option<Arc<CallOutcome>>>;
 /// Why a call does not begin. It was not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallRefusal {
-    /// As many calls are under way as may be, or the tenant's share of them.
+    /// The limit on calls under way is reached, or the tenant's share of it.
     Crowded,
     /// There is no room for another idempotency key.
     KeysFull,
@@ -203,7 +203,7 @@ impl PendingCalls {
 
     /// Begins a call, or finds that of the same key. Returns whether it is a repeat, and where its outcome will be.
     /// Whether the call is one of this server is asked for a call that is no repeat: a call that has run here has its
-    /// answer here, whoever has its key by now.
+    /// answer here, whichever server owns its key by now.
     ///
     /// # Errors
     /// [`CallRefusal`]; it was not run by this request.
@@ -276,7 +276,7 @@ impl PendingCalls {
     }
 }
 
-/// Waits for a call's end, and tells those who wait for it.
+/// Waits for a call's end, and tells the callers that wait for it.
 async fn follow(
     permit: CallPermit,
     caller: LocalCaller,

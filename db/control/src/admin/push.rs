@@ -173,7 +173,7 @@ fn load_artifact(
     // The files are written before the directory publishes the extension: a restart looks for them.
     control.artifacts.keep(artifact, source).map_err(|error| ApiError::not_kept(error.to_string()))?;
     let shown = install_extension(control, view, (extension, staged), about).inspect_err(|error| {
-        // Where no answer has come, the other servers may have the version; the next start removes what nobody names.
+        // Where no answer has come, the other servers may have the version; the next start removes unnamed ones.
         if !(error.is_unavailable() && control.directory.is_agreed()) {
             control.artifacts.forget(header.tenant, &header.name, header.version);
         }

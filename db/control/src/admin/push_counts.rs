@@ -1,4 +1,4 @@
-//! What became of pushes, and how long they waited and took.
+//! Counters of pushes: their outcomes, and how long they waited and took.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::error::ApiError;
 use sandstorm_metrics::BUILD_RESULTS;
 use sandstorm_metrics::latency::PushDurations;
 
-/// What became of a push, in the order of [`BUILD_RESULTS`].
+/// The outcome of a push, in the order of [`BUILD_RESULTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PushResult {
     /// It is loaded.
@@ -20,7 +20,7 @@ pub(super) enum PushResult {
 }
 
 impl PushResult {
-    /// What became of a push with this answer.
+    /// The outcome of a push with this answer.
     pub(super) fn of<T>(answer: &Result<T, ApiError>) -> PushResult {
         match answer {
             Ok(_) => PushResult::Loaded,
@@ -50,7 +50,7 @@ impl PushCounts {
         counted.durations.building.note(ns(took));
     }
 
-    /// Pushes by what became of them.
+    /// Pushes by their outcomes.
     pub(super) fn by_result(&self) -> Vec<u64> {
         self.0.lock().by_result.to_vec()
     }

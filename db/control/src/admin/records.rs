@@ -61,7 +61,7 @@ pub(super) async fn page(
             with_table(&view, &name, |table| copy_page(table, (&mut participant, view.tenant.id), from, now_ms()))??;
         let shown = participant.shown().take();
         drop(participant);
-        // Nobody is shown what a crash may take back.
+        // No client is shown what a crash may take back.
         control.directory.wait_for_disk(shown)?;
         let json = serde_json::to_vec(&page).map_err(|error| ApiError::internal(error.to_string()))?;
         Ok::<_, ApiError>(PageBytes { json, _permit: permit })

@@ -1,4 +1,4 @@
-//! How many requests of a kind are under way at a time: of all tenants, and of each. Or of all addresses.
+//! Limits how many requests of a kind are under way at a time: of all tenants and of each, or of all addresses.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -21,12 +21,12 @@ pub(super) struct RequestPermit<Owner: Copy + Eq + Hash = u32> {
 }
 
 impl<Owner: Copy + Eq + Hash> RequestLimiter<Owner> {
-    /// A limiter for so many requests of all owners, and so many of each.
+    /// A limiter with a bound on the requests of all owners, and one for each.
     pub(super) fn new(all: usize, per_owner: usize) -> Arc<RequestLimiter<Owner>> {
         Arc::new(RequestLimiter { all, per_owner, under_way: Mutex::default() })
     }
 
-    /// Begins a request of an owner. `None`: as many as may be are under way.
+    /// Begins a request of an owner. `None`: the limit is reached.
     pub(super) fn begin(self: &Arc<Self>, owner: Owner) -> Option<RequestPermit<Owner>> {
         let mut under_way = self.under_way.lock();
         let (all, own) = (under_way.values().sum::<usize>(), under_way.get(&owner).copied().unwrap_or(0));

@@ -1,5 +1,5 @@
-//! What takes rights away in a cluster is answered once it holds at every server of it. A server that has not confirmed
-//! it is named in an error: the change is agreed all the same, and holds there as soon as that server reads it.
+//! A request that takes rights away in a cluster is answered once it holds at every server. An error names the servers
+//! that have not confirmed it: the change is agreed all the same, and holds there as soon as they read it.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -53,7 +53,7 @@ pub(super) fn service(control: Arc<ControlState>, plain: bool) -> IntoMakeServic
     router.into_make_service_with_connect_info()
 }
 
-/// A route: its method, its path, who may use it, and what answers.
+/// A route: its method, its path, its permitted callers, and what answers.
 pub(super) struct ControlRoute {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
@@ -61,7 +61,7 @@ pub(super) struct ControlRoute {
     handler: fn() -> MethodRouter<Arc<ControlState>>,
 }
 
-/// Declares the routes: method, path, who may, handler, and the bytes of its body if these may be many.
+/// Declares the routes: method, path, permitted callers, handler, and the bytes of its body if these may be many.
 macro_rules! routes {
     ($( $method:ident $path:literal $access:ident $handler:path $(, $body:expr)?; )*) => {
         &[$( ControlRoute {

@@ -1,7 +1,7 @@
 //! Readings for Prometheus of what workers do not count: extensions, tables, quotas, the builder, the disk. The number
-//! of series is bounded: of extensions there are those with most CPU time, of tables those with most bytes, of quotas
-//! those of the tenants that are nearest to one. Those about which there are alerts are there besides: a suspended
-//! extension uses no CPU time, and a full table may be small.
+//! of series is bounded: the extensions with most CPU time, the tables with most bytes, and the quotas of the tenants
+//! that are nearest to one. Those with an alert rule are added: a suspended extension uses no CPU time, and a full
+//! table may be small.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -95,7 +95,7 @@ pub(super) async fn change(
     Ok((Extension(note), EMPTY_RESPONSE))
 }
 
-/// A slow request as the caller may see it: keys are shown to their tenant alone, and other tenants to those who see
+/// A slow request as the caller may see it: keys are shown to their tenant alone, and other tenants to callers that see
 /// the whole server.
 fn response_of(
     snapshot: &DirectorySnapshot,
@@ -120,8 +120,8 @@ fn earlier_to(caller: &RequestCaller, view: &TenantView, earlier: KeptSlowReques
     shown_to(caller, shown)
 }
 
-/// A slow request as the caller may see it: other tenants have names for those who see the whole server, and viewers
-/// see no arguments.
+/// A slow request as the caller may see it: callers that see the whole server see other tenants' names, and viewers see
+/// no arguments.
 fn shown_to(caller: &RequestCaller, mut request: SlowRequestResponse) -> SlowRequestResponse {
     if !matches!(caller.role(), AccessRole::Operator | AccessRole::Tenant) {
         request.call.iter_mut().for_each(|call| call.arguments.clear());

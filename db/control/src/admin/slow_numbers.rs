@@ -1,8 +1,8 @@
-//! The numbers of slow requests over a restart. Not all slow requests are kept, but whoever was told the number of one
-//! may ask for it after a restart: no other request has it then.
+//! The numbers of slow requests over a restart. Not all slow requests are kept, but a client that was told a number may
+//! ask for it after a restart: so no other request gets that number.
 //!
-//! A file has the last number that may have been given. While the server runs that is far ahead of what it has given,
-//! so that it is seldom written, and holds after a crash. A server that ends in order writes what it has given.
+//! A file has an upper bound of the numbers given so far. While the server runs the bound is far ahead, so that it is
+//! seldom written, and holds after a crash. A server that ends in order writes the last number that it gave.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

@@ -68,7 +68,7 @@ fn begin(caller: &LocalCaller, (view, routes): (&TenantView, &CallRoutes), calls
             Ok(args) => {
                 let (done, result) = oneshot::channel();
                 let done = Box::new(move |result| {
-                    // Whoever has asked waits for it, unless its time is over.
+                    // The asking server waits for it, unless its time is over.
                     let _late = done.send(result);
                 });
                 let extension = Arc::clone(&extension);
@@ -82,7 +82,7 @@ fn begin(caller: &LocalCaller, (view, routes): (&TenantView, &CallRoutes), calls
     begun
 }
 
-/// What became of a call, once that is on the disk.
+/// The outcome of a call, once it is on the disk.
 async fn end(
     caller: &LocalCaller,
     (routes, slots): (&CallRoutes, &[u16]),

@@ -1,7 +1,7 @@
-//! Going back to a version of an extension that is kept.
+//! Goes back to a kept version of an extension.
 //!
-//! A kept version is loaded, so this is one change of the directory, as the end of a push is. One that a restart could
-//! not load again, or that was built for another tier, is made first, in the tenant's turn among the pushes.
+//! A kept version is loaded, so this is one change of the directory, as the end of a push is. A version that a restart
+//! could not load, or that was built for another tier, is built first, in the tenant's turn among the pushes.
 
 use std::sync::Arc;
 

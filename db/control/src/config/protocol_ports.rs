@@ -46,7 +46,7 @@ fn parse_port_address(text: &str) -> Result<PortAddress, String> {
     Ok(if is_tls { PortAddress::Tls(address) } else { PortAddress::Tcp(address) })
 }
 
-/// The mode of a Unix socket, which decides who may connect: a mode as `chmod` takes it.
+/// The mode of a Unix socket, which decides which users may connect: a mode as `chmod` takes it.
 ///
 /// # Errors
 /// A text that names the valid forms.

@@ -12,7 +12,7 @@ use sandstorm_catalog::{
 use sandstorm_net::CodePolicy;
 use sandstorm_store::StorageMode;
 
-/// A tenant that is there from the start.
+/// A tenant that is made at the start.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantSettings {
@@ -43,7 +43,7 @@ pub struct TenantSettings {
     pub grants: Vec<GrantSettings>,
 }
 
-/// A grant that is there from the start.
+/// A grant that is made at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrantSettings {
@@ -56,7 +56,7 @@ pub struct GrantSettings {
     pub access: GrantAccess,
 }
 
-/// A table that is there from the start.
+/// A table that is made at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableSettings {

@@ -1,6 +1,6 @@
-//! Events that are found by looking: kills, the measures of the server against extensions, early drop.
+//! Events that are found by polling: kills, the server's measures against extensions, early drop.
 //!
-//! Workers do not record events. The control port looks at the counters of each tenant from time to time, so a tenant
+//! Workers do not record events. The control port reads the counters of each tenant from time to time, so a tenant
 //! whose calls are killed by the thousand makes one event a second for each extension and cause. The log folds these.
 
 use std::collections::BTreeMap;

@@ -17,7 +17,7 @@ pub struct ServerEvent {
     pub at_ms: u64,
     /// What happened.
     pub code: EventCode,
-    /// Who did it: `operator`, `tenant` (the one below) or `server`.
+    /// The actor: `operator`, `tenant` (the one below) or `server`.
     pub actor: EventActor,
     /// The address that it was asked from.
     pub from: Option<IpAddr>,
@@ -33,7 +33,7 @@ pub struct ServerEvent {
     pub text: String,
 }
 
-/// Who did something.
+/// The actor of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventActor {
@@ -50,7 +50,7 @@ pub enum EventActor {
 pub struct NewEvent {
     /// What happened.
     pub code: EventCode,
-    /// Who did it.
+    /// The actor.
     pub actor: EventActor,
     /// The address that it was asked from.
     pub from: Option<IpAddr>,
@@ -104,7 +104,7 @@ pub struct EventFilter {
     pub since_ms: u64,
     /// Those about a tenant of this name.
     pub tenant: Option<String>,
-    /// Those that this tenant may see: its own name and id.
+    /// Events that this tenant may see: its own name and id.
     pub visible_to: Option<(String, u32)>,
     /// Without what panics of tenants' code said.
     pub withholds_texts: bool,

@@ -1,9 +1,9 @@
-//! Folding: of what a tenant does again and again, the first events are told one by one, the others as a number.
+//! Folding: the first of a tenant's repeated events are recorded one by one, the others as a number.
 //!
-//! The log is bounded, so a tenant that writes it full would erase the events of all others. Each kind of event of a
-//! tenant has a rate of its own, so that its kills do not hide its pushes, the tenant has one for all kinds, and all
-//! tenants have one together. What is beyond them is counted, and one later event tells how many there were. Operators'
-//! changes are never folded.
+//! The log is bounded, so a tenant that fills it would erase the events of all others. Each kind of event of a tenant
+//! has a rate of its own, so that its kills do not hide its pushes. Each tenant has a rate for all kinds, and all
+//! tenants have one together. Events beyond them are counted, and one later event has their number. Operators' changes
+//! are never folded.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -422,7 +422,7 @@ mod tests {
         assert!(same.into_iter().all(|(before, after)| before == after));
     }
 
-    /// A tenant renamed a table as often as it may, and after some minutes nobody else's events were left.
+    /// A tenant renamed a table as often as it may, and after some minutes no other tenant's events were left.
     #[test]
     fn a_tenant_with_thousands_of_events_leaves_those_of_others_and_all_of_its_own_are_counted() {
         const HOUR_US: u64 = 3_600_000_000;

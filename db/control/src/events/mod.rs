@@ -1,5 +1,5 @@
-//! Events: who did what, from where, and what the server did by itself. `docs/operations.md` lists the codes; a test
-//! compares.
+//! Events: which actor did what, from where, and what the server did by itself. `docs/operations.md` lists the codes; a
+//! test compares.
 
 mod code;
 mod collector;

@@ -1,7 +1,7 @@
 //! Webhooks: events are posted to the places that the configuration names.
 //!
 //! The log of events is the queue, and it is bounded: a webhook is a reader of it with a position, on a thread of its
-//! own, so one that never answers delays nobody, and costs no memory. What the log dropped before a webhook got it is
+//! own, so one that never answers delays no other, and costs no memory. What the log dropped before a webhook got it is
 //! counted, and the next delivery says how much that was. The position is kept in the state directory: a restart sends
 //! what was not delivered, and may send the last delivery once more. A delivery has the numbers of its events, by which
 //! a receiver knows it again.
@@ -195,8 +195,8 @@ impl WebhookSender {
     }
 }
 
-/// The header that proves who sent a body, and when: `t=SECONDS,v1=HEX`, HMAC-SHA256 over the seconds, a dot and the
-/// body.
+/// The header that proves the sender and the time of a body: `t=SECONDS,v1=HEX`, HMAC-SHA256 over the seconds, a dot
+/// and the body.
 fn signature(key: &hmac::Key, at_s: u64, body: &[u8]) -> String {
     let mut context = hmac::Context::with_key(key);
     context.update(format!("{at_s}.").as_bytes());

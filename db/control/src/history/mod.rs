@@ -1,5 +1,5 @@
-//! What was used in the last minutes, day and month: seconds, minutes and hours in fixed memory, the latter two over a
-//! restart.
+//! The use of the last minutes, day and month: by seconds, minutes and hours, in fixed memory; minutes and hours
+//! outlive a restart.
 //!
 //! Each second the counters of all tenants are read. The tenants that used most of the period are kept by name, and all
 //! together as the whole server.

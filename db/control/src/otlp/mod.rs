@@ -1,8 +1,7 @@
-//! Metrics for those who do not scrape: pushed to an endpoint that speaks OTLP over HTTP, with JSON.
+//! Metrics for operators that do not scrape: pushed to an endpoint that speaks OTLP over HTTP, with JSON.
 //!
-//! All are sums since the start or values of now, so each push says everything, and nothing is kept for an endpoint
-//! that does not answer: after a pause it gets a new reading. The pushes are made by a thread of their own, beside the
-//! workers.
+//! All are sums since the start or current values, so each push is complete, and nothing is kept for an endpoint that
+//! does not answer: after a pause it gets a new reading. A thread of their own makes the pushes, beside the workers.
 
 mod request;
 mod sender;

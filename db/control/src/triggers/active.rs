@@ -29,7 +29,7 @@ pub enum TriggerPhase {
     Waiting(String),
 }
 
-/// What is told of a trigger.
+/// The report on a trigger.
 #[derive(Clone, Debug)]
 pub struct TriggerStatus {
     /// Its definition.
@@ -55,11 +55,11 @@ pub struct TriggerStatus {
 /// Calls of a trigger since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TriggerCounts {
-    /// Those that succeeded; of a trigger with a batch, changes.
+    /// Calls that succeeded; of a trigger with a batch, changes.
     pub succeeded: u64,
-    /// Those that failed, each try by itself; a batch is one.
+    /// Calls that failed, each try by itself; a batch is one.
     pub failed: u64,
-    /// Those that could not run, each try by itself.
+    /// Calls that could not run, each try by itself.
     pub not_run: u64,
     /// Times that a schedule was due while its last call was not over.
     pub skipped: u64,
@@ -256,7 +256,7 @@ impl ActiveTrigger {
     }
 
     /// Finds new calls: a schedule that is due, changes in the log. Returns whether it has read all that
-    /// it can take. `home`: who makes the calls of a schedule.
+    /// it can take. `home`: the server that makes the calls of a schedule.
     pub(super) fn find_calls(
         &mut self,
         (view, log): (&TenantView, Option<&Arc<ChangeLog>>),

@@ -49,7 +49,7 @@ impl BatchSize {
         }
     }
 
-    /// A call of so many changes has ended.
+    /// A call of that number of changes has ended.
     pub(crate) fn ended(&mut self, place: (usize, u64), changes: usize, outcome: BatchOutcome) {
         let is_trial = self.trial.take_if(|trial| *trial == place).is_some();
         match outcome {

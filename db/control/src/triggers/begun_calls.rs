@@ -1,4 +1,4 @@
-//! Calls of triggers that begin: at this server's workers, or at another server of the cluster; and those that have
+//! Calls of triggers under way, at this server's workers or at another server of the cluster, and those that have
 //! ended.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use sandstorm_server::workers::{LocalCall, LocalCallResult};
 /// Makes calls of a tenant on its home worker.
 pub(crate) type CallSink = Box<dyn Fn(u32, Vec<LocalCall>) + Send + Sync>;
 
-/// Who makes calls that begin.
+/// What makes calls that begin.
 pub(crate) struct CallSinks {
     /// At this server.
     pub(crate) here: CallSink,

@@ -2,10 +2,10 @@
 //! tries are over.
 //!
 //! Changes of one key follow each other, as do changes whose keys share a slot. A change of the whole table waits for
-//! all before it, and all behind it wait for it.
+//! all changes before it, and all changes behind it wait for it.
 //!
-//! Several changes may be made one invocation, of any slots, and of a slot the first ones. If it fails, none of them
-//! counts as tried: each comes again among half as many, until the one that fails does so alone. That counts.
+//! One invocation may have several changes, of any slots; of each slot the first ones. If it fails, none of them counts
+//! as tried: each is tried again among half as many, until the failing one is alone. That try counts.
 //!
 //! In a cluster an invocation has changes of keys that one server owns, and is made there.
 
@@ -32,7 +32,7 @@ pub(crate) enum CallEnd {
     Moved,
 }
 
-/// What becomes of the calls of an invocation that ended.
+/// The next step for the calls of an invocation that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TriggerCallOutcome {
     /// So many succeeded; the dead letter that was replayed, which is then the only one.
@@ -380,7 +380,7 @@ impl CallQueue {
 
     /// The position up to which all changes are over, if those up to `read` were added.
     pub(crate) fn handled(&self, read: u64) -> u64 {
-        // Those that are no changes have no position.
+        // Calls without a change have no position.
         let mut open = self.waiting.values().chain(self.open.iter().flatten()).copied();
         let first = open.find(|before| *before != u64::MAX);
         first.unwrap_or(u64::MAX).min(read)

@@ -1,5 +1,5 @@
-//! Where calls for changes are made: here, or in a cluster at the server that owns the slot of the change's key by now.
-//! The log of this server has changes from before the slot has moved, and their calls read and write its keys.
+//! The server that makes a call for a change: this one, or in a cluster the present owner of the slot of the change's
+//! key. This server's log has changes from before a slot moved, and their calls read and write its keys.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ pub(crate) enum CallPlace {
     Later,
 }
 
-/// Who makes the calls of a schedule on which the servers of a cluster agree.
+/// The server that makes the calls of a schedule on which the servers of a cluster agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallHome {
     /// This server.
     Here,
     /// Another one, and whether it has told of itself lately.
     Elsewhere { server: String, lives: bool },
-    /// Nobody now: the slot of its name is between two servers.
+    /// No server now: the slot of its name is between two servers.
     Changing,
 }
 
@@ -44,7 +44,7 @@ impl std::fmt::Display for CallHome {
 
 impl CallHome {
     /// The last time that a schedule was due, for a server that does not make its calls. What was due lately may not
-    /// have been called for, if the one that makes them is gone: whoever takes its place makes up for that.
+    /// have been called for, if the one that makes them is gone: its successor makes up for that.
     pub(crate) fn last_due(&self, schedule: &Schedule, last_due_ms: u64, now_ms: u64) -> u64 {
         match self {
             CallHome::Elsewhere { lives: true, .. } => {
@@ -55,7 +55,7 @@ impl CallHome {
     }
 }
 
-/// Who owns which slot, as calls that begin see it.
+/// The owner of each slot, as calls that begin see it.
 #[derive(Clone, Default)]
 pub(crate) struct CallRoutes {
     /// In a cluster; and [`SlotOwnership::changes`] before the map was looked at.
@@ -79,7 +79,7 @@ impl CallRoutes {
         place.map_or(CallPlace::Later, CallPlace::Server)
     }
 
-    /// Who makes the calls of a schedule of that name: the owner of the name's slot.
+    /// The server that makes the calls of a schedule of that name: the owner of the name's slot.
     pub(crate) fn home(&self, tenant: u32, name: &str) -> CallHome {
         let place = self.place(Some(slot_of(format!("{tenant}/{name}").as_bytes())));
         match (place, &self.cluster) {

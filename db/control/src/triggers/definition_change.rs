@@ -1,4 +1,4 @@
-//! Changes of a trigger that is there: what of its definition they name, and what they may not.
+//! Changes of an existing trigger: which parts of its definition they name, and which they may not change.
 
 use serde::Deserialize;
 

@@ -1,7 +1,7 @@
-//! Asks for the expiry of records to be logged where triggers want to be called for it, and nowhere else.
+//! Asks for the expiry of records to be logged in tables whose triggers are called for it, and in no others.
 //!
 //! Asking is a change of the directory, which waits for the disk. So it is never made by the thread that makes the
-//! calls, and whoever asks holds nothing but the turn of the one tenant. In a cluster it is this server's own: its
+//! calls, and the asking thread has nothing but the turn of the one tenant. In a cluster it is this server's own: its
 //! triggers read its own log.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,14 +7,14 @@
 //!   end; [`remote_calls`]: what the servers say to each other of them;
 //! - [`batch_size`]: how many changes a call has, of a trigger that takes several;
 //! - [`active`]: one trigger at work: it reads the log, makes calls, and keeps its position and its dead letters;
-//! - [`expiry_requests`]: has the log told of records that expire, for those who want to be called for it;
+//! - [`expiry_requests`]: has the log told of records that expire, for triggers that are called for it;
 //! - [`runner`]: the thread for all of them; [`trigger_store`]: those of each tenant under a lock of its own;
 //!   [`state_file`] keeps them over a restart;
-//! - [`trigger_outcome`]: what became of a change;
+//! - [`trigger_outcome`]: the outcome of a change;
 //! - [`typed_calls`]: JSON of a schedule and changes of a table, as the bytes of a typed function.
 //!
-//! A call is made at least once. A table's trigger reads the log of changes, so nothing is paid by tables that nobody
-//! watches, and writers of watched ones pay nothing either.
+//! A call is made at least once. A table's trigger reads the log of changes, so tables without triggers pay nothing for
+//! it, and writers of watched ones pay nothing either.
 
 mod active;
 mod batch_size;

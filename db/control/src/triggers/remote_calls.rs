@@ -1,5 +1,5 @@
 //! Calls for changes whose keys another server of the cluster owns by now: how they are sent there, and how it runs
-//! them. A server that was asked says of each what became of it; where there is no answer, the call is made again.
+//! them. The answering server reports the outcome of each call; without an answer, the call is made again.
 //!
 //! A request is the length of its head (four bytes, little endian), the head as JSON, and the changes of its calls, one
 //! behind the other, as the log's server has put them together. Their bytes for a typed function are made where they
@@ -35,7 +35,7 @@ pub(crate) struct RemoteCalls {
     pub(crate) calls: Vec<RemoteCall>,
 }
 
-/// What became of a call there.
+/// The outcome of a call there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RemoteOutcome {
     /// `WrongServer`: the keys are not there, or left while it ran.
@@ -64,7 +64,7 @@ impl RemoteCalls {
         Ok(bytes)
     }
 
-    /// The calls of a request; `None`: it is none of this version.
+    /// The calls of a request; `None`: it is malformed, or of another version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<RemoteCalls> {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
         let (head, mut rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
@@ -93,7 +93,7 @@ impl RemoteOutcome {
         serde_json::to_vec(&outcomes).map_err(|error| error.to_string())
     }
 
-    /// The outcomes of an answer to so many calls; `None`: it is none.
+    /// The outcomes of an answer to that number of calls; `None`: it is malformed.
     fn decode(bytes: &[u8], calls: usize) -> Option<Vec<RemoteOutcome>> {
         let outcomes: Vec<(u8, String)> = serde_json::from_slice(bytes).ok()?;
         let known = |(status, text)| Some(RemoteOutcome { status: RpcStatus::from_byte(status)?, text });
@@ -116,7 +116,7 @@ pub(crate) fn own_args(
     bytes.map_err(|why| RemoteOutcome::of(RpcStatus::Failed, why.as_bytes()))
 }
 
-/// Takes what became of calls, or why that is not known.
+/// Takes the outcomes of calls, or why they are not known.
 pub(crate) type RemoteDone = Box<dyn FnOnce(Result<Vec<RemoteOutcome>, String>) + Send>;
 
 /// Calls for another server, by its id.

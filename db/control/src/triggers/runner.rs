@@ -33,7 +33,7 @@ use sandstorm_schema::ExtensionSchema;
 /// Takes the event that a trigger has paused itself.
 pub(crate) type EventSink = Box<dyn Fn(NewEvent) + Send + Sync>;
 
-/// Why a trigger makes no calls that somebody has paused.
+/// Why a paused trigger makes no calls.
 const PAUSED: &str = "its tenant or the operator paused it";
 
 /// What wakes the thread.
@@ -200,7 +200,7 @@ impl TriggerRunner {
     }
 
     /// Makes a trigger, or changes the one of its name that calls the same extension, as [`TriggerRunner::set`] does.
-    /// One that stays at its table keeps its position, a schedule that stays its next time.
+    /// A trigger of the same table keeps its position, an unchanged schedule its next time.
     ///
     /// # Errors
     /// [`TriggerError`]; `Exists` if the one of its name calls another extension.
@@ -359,7 +359,7 @@ impl TriggerRunner {
         own
     }
 
-    /// Who makes calls for changes of the log, for moves of slots.
+    /// What makes calls for changes of the log, for moves of slots.
     pub(crate) fn change_caller(&self) -> Arc<dyn ChangeCaller> {
         Arc::clone(&self.shared) as Arc<dyn ChangeCaller>
     }

@@ -35,7 +35,7 @@ pub(crate) struct DeadLetter {
     pub(crate) id: u64,
     /// When it was given up, in milliseconds since 1970.
     pub(crate) at_ms: u64,
-    /// The position of its change; 0: it is none.
+    /// The position of its change; 0: it has no change.
     pub(crate) position: u64,
     /// Times that it was tried.
     pub(crate) tries: u32,

@@ -1,27 +1,27 @@
-//! What becomes of a change of triggers.
+//! The outcomes of changes of triggers.
 
 /// Why a trigger is not made or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TriggerError {
-    /// The definition is none.
+    /// The definition is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// There is one of that name.
+    /// A trigger of that name exists.
     #[error("there is a trigger {0:?} already")]
     Exists(String),
-    /// There is none of that name.
+    /// No trigger of that name exists.
     #[error("there is no trigger {0:?}")]
     Unknown(String),
-    /// There are as many as there may be.
+    /// The limit on their number is reached.
     #[error("{0}")]
     TooMany(String),
     /// Its table has no log.
     #[error("table {0:?} has durability none: its changes are in no log")]
     NotLogged(String),
-    /// The table is not there.
+    /// The table does not exist.
     #[error("there is no table {0:?}")]
     UnknownTable(String),
-    /// It is none of a table.
+    /// It is not a table's trigger.
     #[error("trigger {0:?} calls by a schedule: it has no positions")]
     NoPositions(String),
     /// The servers of the cluster cannot agree on it.
@@ -32,7 +32,7 @@ pub enum TriggerError {
     Unwritable(String),
 }
 
-/// What became of a trigger that a manifest declares.
+/// The outcome for a trigger that a manifest declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeclaredTrigger {
     /// There was none of its name.

@@ -2,8 +2,8 @@
 //!
 //! - The lock of a tenant's triggers is taken for short work alone: a step of one trigger, or a copy of what one has.
 //!   The disk is not written under it.
-//! - Who changes a trigger or writes a file has the tenant's turn meanwhile. So what a file has never becomes older,
-//!   and other tenants wait for none of it.
+//! - A thread that changes a trigger or writes a file has the tenant's turn meanwhile. So what a file has never becomes
+//!   older, and other tenants wait for none of it.
 //! - A change writes the file of one trigger. How far triggers have come is written beside the thread that makes calls.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +109,7 @@ impl TenantTriggers {
         self.state.lock().triggers.get(name).map(|kept| look(&kept.trigger))
     }
 
-    /// Takes the turn as whoever waits for the disk does.
+    /// Takes the turn, as a thread that waits for the disk does.
     #[cfg(test)]
     pub(super) fn take_turn(&self) -> parking_lot::MutexGuard<'_, ()> {
         self.turn.lock()
@@ -158,7 +158,7 @@ pub(super) struct TriggerStore {
     tenants: Mutex<BTreeMap<u32, Arc<TenantTriggers>>>,
     /// The triggers of all tenants.
     all: AtomicUsize,
-    /// Taken while the log is told what to keep: of two who tell it, the last one has looked last.
+    /// Taken while the log is told what to keep: of two threads that tell it, the last one has looked last.
     retaining: Mutex<()>,
 }
 
@@ -323,7 +323,7 @@ impl TriggerStore {
     pub(super) fn write_handled(&self, is_last: bool) {
         let mut failed = None;
         for of_tenant in self.tenants() {
-            // Whoever has the turn waits for the disk, and may do so for seconds: others are written meanwhile.
+            // The thread with the turn waits for the disk, perhaps for seconds: others are written meanwhile.
             let turn = if is_last { Some(of_tenant.turn.lock()) } else { of_tenant.turn.try_lock() };
             let Some(_turn) = turn else { continue };
             for name in of_tenant.due_files(is_last) {
@@ -342,7 +342,7 @@ impl TriggerStore {
         self.retain_log();
     }
 
-    /// Has a trigger's file be what the trigger is. Who calls this has the tenant's turn.
+    /// Has a trigger's file be what the trigger is. The caller has the tenant's turn.
     fn write(&self, of_tenant: &TenantTriggers, name: &str) -> Result<(), UnwrittenReason> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let stored = {
@@ -398,7 +398,7 @@ impl TriggerStore {
     /// Forgets tenants without triggers and files.
     fn forget_tenants_without(&self) {
         self.tenants.lock().retain(|_, of_tenant| {
-            // Another one may be about to get a trigger: whoever knows it has found it under this lock.
+            // One may be about to get a trigger: a thread that knows it has found it under this lock.
             Arc::strong_count(of_tenant) > 1 || {
                 let state = of_tenant.state.lock();
                 !state.triggers.is_empty() || !state.removed.is_empty()

@@ -2,9 +2,9 @@
 //! answers leave in the order of the requests.
 //!
 //! A *run* is what is forwarded at a time. It begins with a request for a key of another server. If that one only
-//! reads, those behind it go along as long as they only read, whoever has their keys, and those of this server are run
-//! meanwhile. Else those go along whose keys the same server has: it runs them in their order. So no write overtakes
-//! another, and a multiget of many keys asks each server once. The input of a run is kept until the answers are there.
+//! reads, those behind it go along as long as they only read, for keys of any server; this server's are run meanwhile.
+//! Else those go along whose keys the same server has: it runs them in their order. So no write overtakes another, and
+//! a multiget of many keys asks each server once. The input of a run is kept until the answers are there.
 
 use arrayvec::ArrayVec;
 use sandstorm_net::forwarding::{ForwardedAnswer, ForwardedBatch, ForwardedCommand};
@@ -294,8 +294,8 @@ impl MemcachedSession {
         }))
     }
 
-    /// Appends the answers of a run, now that those of the other servers are there. Those that came too late, or were
-    /// given up for their length, are asked for anew by the next turn.
+    /// Appends the answers of a run, now that those of the other servers are there. Late answers, and those given up
+    /// for their length, are asked for again by the next turn.
     pub(crate) fn forwarded(&mut self, answers: Vec<ForwardedAnswer>, out: &mut Vec<u8>) {
         let Some(run) = &mut self.forwarded else { return };
         let (mut answers, mut done, mut ended) = (answers.into_iter(), 0, true);
@@ -363,7 +363,7 @@ impl MemcachedSession {
     }
 }
 
-/// What becomes of a request that is collected for a run.
+/// The decision on a request that is collected for a run.
 enum CollectedPart {
     /// It was answered here; whether a list goes on behind it.
     Here(Vec<u8>, bool),

@@ -31,7 +31,7 @@ pub struct PeerSession {
     refused: Option<ForwardedOutcome>,
 }
 
-/// What became of one command.
+/// The outcome of one command.
 enum PeerStep {
     /// It is answered.
     Answered,

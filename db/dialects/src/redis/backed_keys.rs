@@ -1,4 +1,4 @@
-//! Keys of tables with a backing, and what becomes of them.
+//! Keys of tables with a backing, and their changes.
 
 use sandstorm_store::RecordTable;
 use sandstorm_store::backed::{BackedChange, BackedKeyChange};

@@ -105,7 +105,7 @@ impl Drop for StripeLocks<'_> {
 
 impl<'w> StripeLocks<'w> {
     /// The first slot of the keys that this server does not own. What it owns now it owns as long as this lives, as far
-    /// as writes here are concerned: who gives a slot away waits for these locks.
+    /// as writes here are concerned: a server that gives a slot away waits for these locks.
     pub(super) fn slot_elsewhere(&self) -> Option<u16> {
         let own = self.locked.iter().find_map(|locked| locked.table().slots())?;
         self.slots.iter().copied().find(|slot| !own.owns_slot(*slot))

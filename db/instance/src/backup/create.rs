@@ -150,8 +150,8 @@ fn copy_folder(
     sync_folder(&target.join(folder))
 }
 
-/// Whether a folder of the state directory belongs into a backup: not the log, which is copied apart, nor what was put
-/// aside, what the builder makes again, values that are in the log too, or the logs of other servers.
+/// Whether a folder of the state directory belongs in a backup. The log does not: it is copied apart. Nor do files that
+/// were put aside or that the builder makes again, values that are in the log too, or other servers' logs.
 pub(super) fn has_folder(path: &Path) -> bool {
     let name = path.to_string_lossy();
     ![LOG_FOLDER, SPILL_FOLDER, COPIES_FOLDER].contains(&&*name)
@@ -159,8 +159,8 @@ pub(super) fn has_folder(path: &Path) -> bool {
         && path.parent() != Some(Path::new(BUILDER_FOLDER))
 }
 
-/// Whether a file of the state directory belongs into a backup: not the journal, which is copied apart, nor what is
-/// true for the running process only. The server's id in its cluster belongs: what is restored goes on as that server.
+/// Whether a file of the state directory belongs in a backup. The journal does not: it is copied apart. Nor do files of
+/// the running process alone. The server's id in its cluster belongs: a restored server goes on as that one.
 pub(super) fn has_file(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let is_of_process = [JOURNAL_FILE, LOCK_FILE, CONTROL_FILE].contains(&name.as_str());

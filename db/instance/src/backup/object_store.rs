@@ -179,7 +179,7 @@ impl BackupStore {
         self.put(&format!("{name}/{MANIFEST_FILE}"), &bytes)
     }
 
-    /// Removes what there is of a backup that was not made. The manifest first: its write may have been done.
+    /// Removes the parts of an unfinished backup. The manifest first: its write may have been done.
     fn remove(&self, name: &str, parts: u32) {
         let all = [MANIFEST_FILE, CLAIM].map(|object| format!("{name}/{object}")).into_iter();
         for object in all.chain((0..=parts).map(|number| part_name(name, number))) {

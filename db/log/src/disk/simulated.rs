@@ -206,7 +206,7 @@ impl SimulatedDisk {
         SimulatedDisk(Arc::new(Mutex::new(state)))
     }
 
-    /// Changes bytes of a file behind everybody's back.
+    /// Changes bytes of a file unnoticed, as a failing disk does.
     pub fn damage(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.0.lock();
         if let Some(file) = state.names.get(name).copied()

@@ -133,7 +133,7 @@ impl ReplicaHost for MemoryHost {
     fn crash(&mut self, _seed: u64) {}
 }
 
-/// Makes a replica that nobody has asked yet.
+/// Makes a replica that no sender has asked yet.
 type HostMaker = fn() -> Box<dyn ReplicaHost>;
 
 const FOLDER: HostMaker = || Box::new(FolderHost::new());

@@ -94,7 +94,7 @@ impl SimulatedRun {
 /// Crashes of a run at each of its operations, and a second one of what goes on from there.
 ///
 /// # Errors
-/// Something that was acknowledged is gone, or what is there cannot be read.
+/// An acknowledged change is gone, or the log cannot be read.
 pub(super) fn crash_at_every_operation() -> Result<(), String> {
     let all = {
         let disk = SimulatedDisk::default();

@@ -1,7 +1,7 @@
 //! Invocations that other invocations have called: the engine polls the callee in its caller's turns, on the caller's
 //! budget.
 //!
-//! Guarantees: a caller is not polled while its callee runs, but for a look at where it waits, and gets nothing then; a
+//! Guarantees: a caller is not polled while its callee runs, except to look where it waits, and gets nothing then; a
 //! callee is finished before its caller.
 #![allow(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! Where calls under way are, for somebody who asks: in which of the extensions that have called each other, at which
-//! line, and what they wait for. A call that was switched out is found on its stack. One that waits in an `.await` has
-//! none, so where it waits for records it is polled once more, as its future allows at any time: in the host's function
-//! that says that it has to wait on, its stack is looked at. One that waits for an extension that it has called is not
-//! polled: the callee may end, fail or have it begin anew, for which nothing of it may run.
+//! Where calls under way are, when a client asks: in which of the extensions that have called each other, at which
+//! line, and what they wait for. A switched-out call is found on its stack. A call that waits in an `.await` has no
+//! stack. If it waits for records it is polled once more, as its future allows at any time, and its stack is read in
+//! the host's function that reports the wait. A call that waits for another extension is not polled: the callee may
+//! end, fail or make it start over, for which none of its code may run.
 //!
-//! What such a poll does and costs is the call's own. It may go on in it, as it may in any other.
+//! Such a poll is charged to the call itself, which may make progress in it as in any other.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub struct CallLevel {
     pub extension: Arc<LoadedExtension>,
     /// What its code does.
     pub activity: CallActivity,
-    /// Where it is, the innermost function first; none: not known, or nobody wanted it.
+    /// Where it is, the innermost function first; none: not known, or not asked for.
     pub places: Vec<CodePlace>,
 }
 

@@ -49,7 +49,7 @@ fn is_immediate(instruction: &Instruction) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupId(u32);
 
-/// A call: whom, with how much of the caller's own stack above, and where.
+/// A call: its target, how much of the caller's own stack is above, and where it is.
 #[derive(Clone, Copy, Debug)]
 struct CallSite {
     target: GroupId,

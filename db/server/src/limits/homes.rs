@@ -26,5 +26,5 @@ pub const HOME_STAY_WINDOWS: u64 = 25;
 pub const HOME_MOVES_PER_WINDOW: usize = 1;
 /// Connections that a worker hands to their new home in one turn: about 200 us of system calls.
 pub const CONNECTIONS_MOVED_PER_TURN: usize = 64;
-/// Connections at which it looks for these in one turn. Those that wait for something stay until that has come.
+/// Connections at which it looks for these in one turn. Connections that wait for something stay until that has come.
 pub const CONNECTIONS_LOOKED_AT_PER_TURN: usize = 256;

@@ -483,7 +483,7 @@ fn closed_tenant_rejection(admission: &AdmissionContext<'_, '_>, tenant: u32, pe
 #[derive(Clone, Copy)]
 enum RejectionText<'t> {
     Whole(&'t str),
-    /// As much of it as may be sent to an unauthenticated sender.
+    /// The part of it that may be sent to an unauthenticated sender.
     Truncated(&'t str),
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of a worker about the calls that are under way there, and what it answers.
+//! The questions to a worker about the calls under way there, and its answers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a message waits for that has met cold records.
+//! The wait of a message that has met cold records.
 
 use std::sync::Arc;
 

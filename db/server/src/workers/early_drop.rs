@@ -1,10 +1,10 @@
-//! Early drop. When flows of [`super::ingress`] overflow, or are full of messages that are rejected anyway, the kernel
-//! drops a fraction of their datagrams before they reach the socket's buffer.
+//! Early drop. When flows of [`super::ingress`] overflow, or consist mostly of rejected messages, the kernel drops a
+//! fraction of their datagrams before they reach the socket's buffer.
 //!
-//! The share of a flow is what fair queueing has served of it. A flow that lost datagrams in the last window, because
-//! buffers were full, is admitted with one and a half times of what was served. A flow that was mostly rejected (over
-//! its rate, or unauthenticated) is admitted with twice of what was not. While it loses nothing, each window admits
-//! half as much again, until it is all. So the throttle lifts about a tenth of a second after the flood.
+//! A flow's share is the rate at which fair queueing served it. A flow that lost datagrams in the last window because
+//! buffers were full is admitted at one and a half times that rate. A flow that was mostly rejected (over its rate, or
+//! unauthenticated) is admitted at twice the rate of messages that were not. While it loses nothing, each window admits
+//! half as much again, until all are admitted. So the throttle lifts about a tenth of a second after the flood.
 
 use hashbrown::HashMap;
 use rand::Rng;

@@ -1,5 +1,5 @@
-//! A call that has ended and is not counted yet: its reply waits for the log, for copies of it, or for a backing, and
-//! that is part of its time.
+//! A call that has ended and is not counted yet. Its reply waits for the log, for its copies, or for a backing, and
+//! this wait is part of its time.
 
 use std::sync::Arc;
 

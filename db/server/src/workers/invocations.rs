@@ -168,7 +168,7 @@ impl InvocationScheduler {
         }
     }
 
-    /// Polls ready invocations for one turn, round robin over tenants. Those that end are put among the finished.
+    /// Polls ready invocations for one turn, round robin over tenants. Ended invocations are put among the finished.
     /// Returns the number of polls.
     pub(super) fn poll(&mut self, context: &WorkerContext) -> usize {
         let (mut polls, mut cpu_ns) = (0, 0);

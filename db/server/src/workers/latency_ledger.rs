@@ -1,13 +1,13 @@
 //! The ledger of a turn's answers, from which tenants' latencies are counted.
 //!
 //! A request's time begins when its last packet is received: at the clock reading with which that turn began. It waits
-//! until the batch in which it is answered begins. (A message that runs in pieces waits from piece to piece.) It ends
-//! with the next reading of the clock after its answer has left, which is that of the next turn: plain requests cost
-//! no reading of their own.
+//! until the batch begins in which it is answered. (A message that runs in pieces waits from piece to piece.) It ends
+//! with the first clock reading after its answer has left, which is that of the next turn: plain requests need no
+//! reading of their own.
 //!
-//! The end of that time is sending: from when answers are ready until they have left. To know it takes one more reading
-//! of the clock, so it is measured in one turn in [`SENDING_SAMPLE`] that answers anything. Of the turns in which calls
-//! end, as many: their replies are counted by extension as well, which takes a reference to it.
+//! The last part of that time is sending: from when answers are ready until they have left. Measuring it takes one more
+//! clock reading, so it is done in one of [`SENDING_SAMPLE`] turns that answer anything. Turns in which calls end are
+//! sampled as often: their replies are counted by extension as well, which takes a reference to it.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -34,7 +34,7 @@ impl std::fmt::Debug for LocalCaller {
 
 impl LocalCaller {
     /// Whether the log is on the disk up to a position that a result has shown: `None` while that is still to come,
-    /// false if nobody knows.
+    /// false if that is unknown.
     pub fn is_on_disk(&self, position: u64) -> Option<bool> {
         if position == 0 {
             return Some(true);

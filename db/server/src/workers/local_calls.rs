@@ -1,5 +1,5 @@
-//! Calls that come from the server's own process, as those over HTTP do: those that wait for a worker, and who waits
-//! for their results. No worker waits for them.
+//! Calls that come from the server's own process, as those over HTTP do: those that wait for a worker, and the callers
+//! that wait for their results. No worker waits for them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -135,7 +135,7 @@ impl LocalCalls {
         std::mem::take(&mut *self.queues[worker].looks.lock())
     }
 
-    /// Notes who waits for a call that begins; returns its number.
+    /// Notes the caller that waits for a call that begins; returns its number.
     pub(super) fn begin(&self, done: LocalCallDone) -> u64 {
         let number = self.next.fetch_add(1, SeqCst);
         self.running.lock().insert(number, done);

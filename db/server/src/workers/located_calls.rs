@@ -1,4 +1,4 @@
-//! Tells somebody who asks which calls of a tenant are under way at a worker, and where.
+//! Answers which calls of a tenant are under way at a worker, and where.
 
 use std::sync::Arc;
 

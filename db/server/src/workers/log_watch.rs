@@ -1,4 +1,4 @@
-//! What a worker knows of the log that answers wait for, and how the log's thread wakes the workers that have such.
+//! A worker's view of how far the log is, for answers that wait for it, and how the log's thread wakes waiting workers.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Answers that wait for the log's disk: what they show, a crash could still take back. They wait here, and the worker
-//! goes on. Each leaves, in their order, once the log is on the disk up to its position.
+//! Answers that wait for the log's disk, because a crash could still undo what they show. The worker goes on meanwhile.
+//! Each leaves, in their order, once the log is on the disk up to its position.
 
 use std::collections::VecDeque;
 
@@ -49,10 +49,10 @@ impl PendingAnswer {
 /// The answers of a port that wait.
 #[derive(Default)]
 pub(super) struct PendingAnswers {
-    /// Those that wait for the log's disk, and those that wait for its copies, too. In each, positions do not go down
-    /// from one to the next.
+    /// Answers that wait for the log's disk, and answers that wait for its copies, too. In each queue, positions never
+    /// decrease.
     queues: [VecDeque<PendingAnswer>; 2],
-    /// Those that wait for the backing of a table. They end in any order.
+    /// Answers that wait for the backing of a table. They end in any order.
     backed: Vec<PendingAnswer>,
     bytes: usize,
     by_tenant: HashMap<u32, usize>,

@@ -1,4 +1,4 @@
-//! Answers of a port: each leaves once the log is on the disk up to what it shows, and waits until then.
+//! A port's answers: each waits until the log is on the disk up to what it shows, and leaves then.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 

@@ -1,5 +1,4 @@
-//! The tenants that have sent requests to a worker lately: beside requests of other tenants, invocations have shorter
-//! slices.
+//! The tenants that have sent requests to a worker lately. While several tenants send, invocations have shorter slices.
 
 use crate::limits::CONTENTION_WINDOW_US;
 

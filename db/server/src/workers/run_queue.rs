@@ -18,7 +18,7 @@
 //!
 //! A tenant that comes without another task goes before those that wait, as in Linux' FQ-CoDel: a lone call does not
 //! wait for their groups. But only while it has had no more than its share, by a virtual time as in start-time fair
-//! queueing: else those that end all of their tasks and come again would keep the others waiting for the whole round.
+//! queueing. Else tenants that end all of their tasks and come again would keep the others waiting for the whole round.
 //! Neither changes a tenant's share: in each round it has its credit and no more.
 //!
 //! The bound: while a tenant always has work, it gets its share of the used CPU time, less two times [`QUANTUM_NS`]

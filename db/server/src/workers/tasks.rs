@@ -39,7 +39,7 @@ pub(super) enum ReplyTarget {
     },
 }
 
-/// Who an invocation is for.
+/// The caller that an invocation is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InvocationCaller {
     pub(super) target: ReplyTarget,

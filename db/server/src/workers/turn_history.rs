@@ -1,10 +1,9 @@
-//! Whose turns a worker served lately, and whose requests: what a slow request waited for.
+//! Which tenants a worker served lately: what a slow request waited for.
 //!
-//! A ring of windows of a millisecond or more, in which anything was polled or answered. Each has the CPU time of the
-//! tenants that were polled in it, and the number of requests that were answered. Noting a poll is an addition, and so
-//! is noting the requests of a tenant that were answered one behind another; a request that was slow adds the windows
-//! up. So many windows are added up in a second and no more: where all requests of hundreds of tenants are slow,
-//! telling why would make them slower.
+//! A ring of windows of a millisecond or more in which anything was polled or answered. Each window has the CPU time of
+//! the tenants polled in it, and the number of requests answered. Noting a poll is one addition, as is noting
+//! consecutive requests of one tenant. A slow request adds the windows up. The number of windows added up in a second
+//! is bounded: where all requests of hundreds of tenants are slow, explaining it would make them slower.
 
 use hashbrown::HashMap;
 use sandstorm_accounts::TurnShare;

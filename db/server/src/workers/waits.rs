@@ -1,5 +1,5 @@
-//! What a request waited for beside its turn: records that were not in memory, and, once it was done, what has to have
-//! its changes before its answer may leave.
+//! What a request waited for beside its turn: records that were not in memory, and, once it was done, the log, its
+//! copies or a backing, which must have its changes before its answer may leave.
 
 use sandstorm_accounts::RequestWaits;
 use sandstorm_log::waits_for_copies;

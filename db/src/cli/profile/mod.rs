@@ -86,8 +86,8 @@ pub(super) fn run(session: &CliSession, args: &ProfileArgs, out: &OutputPrinter)
     out.done(&format!("{}: {}", path.display(), summary(&report)))
 }
 
-/// The same with names that cannot hide or turn round what is beside them: tenants choose them, and who reads a file of
-/// them has a terminal or a browser.
+/// The same with names that cannot hide or turn round what is beside them: tenants choose them, and a file of them is
+/// read in a terminal or a browser.
 fn shown(report: &ProfileReport) -> ProfileReport {
     let mut shown = report.clone();
     shown.extension = escape_one_line(&shown.extension);

@@ -1,8 +1,8 @@
-//! The seam to what lies behind a table that is a cache in front of something else. The crate `sandstorm-backing` has
-//! what is behind it; here is what a table asks and tells, under the lock of a stripe where a change is made.
+//! The interface between a table and its backing, for a table that is a cache in front of something else. The crate
+//! `sandstorm-backing` has the other side. A table asks and tells it here, under a stripe's lock for a change.
 //!
-//! A read of a key that is not in memory, and not known to be absent, meets a miss as a cold record does
-//! ([`crate::spill::ColdMiss`]): whoever asked waits and asks again. A change marks its key as dirty before it is made.
+//! A read of a key that is not in memory, and not known to be absent, is a miss, as a cold record is
+//! ([`crate::spill::ColdMiss`]): the caller waits and asks again. A change marks its key as dirty before it is made.
 //! Where the policy has answers wait for the backing, the change has a *wait* ([`waits`]), which the answer takes along
 //! in place of a position of the log.
 

@@ -187,9 +187,9 @@ impl RecordTable {
 }
 
 impl ExclusiveStripes<'_> {
-    /// Makes sure that the table's backing, if there is one, takes all of these changes of keys of the locked stripes,
-    /// before the first is made: room for them is reserved, and that the backing fails meanwhile refuses none. To be
-    /// followed by [`ExclusiveStripes::release_backed`], also where the changes are not made.
+    /// Reserves room in the table's backing, if there is one, for all of these changes of keys of the locked stripes,
+    /// before the first is made. A failure of the backing meanwhile refuses none of them. To be followed by
+    /// [`ExclusiveStripes::release_backed`], also where the changes are not made.
     ///
     /// # Errors
     /// `NotBacked`: none of them is to be made. `NotLogged`: the log does not take what has to be in it before them.
@@ -207,7 +207,7 @@ impl ExclusiveStripes<'_> {
 
 impl LockedStripe<'_> {
     /// Refuses to decide by what is in memory of a key where the backing has to be asked first. While records are kept
-    /// in memory, whoever locked them has asked.
+    /// in memory, the caller that locked them has asked.
     #[inline]
     pub(crate) fn check_loaded(
         &self,

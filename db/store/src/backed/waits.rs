@@ -1,6 +1,6 @@
-//! Waits: what an answer waits for that shows a change which the backing of its table does not have yet.
+//! Waits for a backing: an answer that shows a change waits until the backing of its table has it.
 //!
-//! A wait is a number that goes where positions of the log go ([`crate::ShownPosition`]), with its highest bit set. So
+//! A wait is a number that is used like a position of the log ([`crate::ShownPosition`]), with its highest bit set. So
 //! answers of every protocol wait for a backing as they wait for the disk. Unlike positions, waits end in any order: an
 //! answer that has seen several of them, or a position besides, has a *joined* one.
 
@@ -13,18 +13,18 @@ use sandstorm_log::later_position;
 
 /// The bit that tells a wait from a position of the log, which counts bytes.
 const WAIT_BIT: u64 = 1 << 63;
-/// The time after which a wait that has ended is forgotten. Answers look at it within a turn of their worker; one that
-/// came later would be told that nobody knows.
+/// The time after which a wait that has ended is forgotten. Answers look at it within a turn of their worker; a later
+/// one would be told that the outcome is unknown.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
 
-/// What became of a wait.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitState {
     /// The backing has not ended.
     Waits,
     /// The backing has it; the answer waits for this position of the log besides (0: for none).
     Ended(u64),
-    /// The backing has refused, or nobody knows.
+    /// The backing has refused, or the outcome is unknown.
     Failed,
 }
 
@@ -109,7 +109,7 @@ impl AllWaits {
             Some(BackingWait::Open(_)) => WaitState::Waits,
             Some(BackingWait::Done) => WaitState::Ended(0),
             Some(BackingWait::Joined(joined)) => joined.state(),
-            // One that was forgotten had ended long before.
+            // A forgotten wait had ended long before.
             Some(BackingWait::Failed) | None => WaitState::Failed,
         }
     }
@@ -206,7 +206,7 @@ pub fn end(wait: u64, is_done: bool) {
     with_waits(|all| all.end(wait, is_done));
 }
 
-/// Returns what became of a wait.
+/// Returns the outcome of a wait.
 pub fn state_of(wait: u64) -> WaitState {
     with_waits(|all| all.state_of(wait))
 }

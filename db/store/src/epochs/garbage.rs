@@ -75,7 +75,7 @@ impl GarbageAccount {
         unsafe { self.0.as_ref() }.load(Ordering::Relaxed) - ACCOUNT_REFERENCE
     }
 
-    /// Charges for garbage of so many bytes, at least one.
+    /// Charges for garbage of that number of bytes, at least one.
     pub(crate) fn charge(&self, bytes: u64) -> GarbageCharge {
         if bytes == 0 {
             return GarbageCharge::NONE;

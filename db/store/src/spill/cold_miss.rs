@@ -26,7 +26,7 @@ pub struct ColdMiss {
     pub(super) address: SpillAddress,
     /// The tenant that reads, whose quota the read is taken out of; 0 until it is fetched.
     pub(super) reader: u32,
-    /// The number of the read that its table makes for all who wait for the record now; 0 until it is fetched.
+    /// The number of the read that its table makes for all that wait for the record now; 0 until it is fetched.
     pub(super) read: u64,
 }
 
@@ -92,7 +92,7 @@ impl ColdTicket {
             *self.error.lock() = Some(error);
         }
         if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Before the look for sleepers in `wake`: whoever goes to sleep looks here after saying so.
+            // Before the look for sleepers in `wake`: a waiter announces its sleep, then looks here.
             self.is_done.store(true, Ordering::SeqCst);
             (self.wake)();
         }

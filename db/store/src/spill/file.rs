@@ -330,7 +330,7 @@ impl SpillFile {
         self.reuse(state, SegmentTable::segment_of(address.block));
     }
 
-    /// Notes that no record is referred to any more. Those that are being read are not found any more.
+    /// Notes that no record is referred to any more. Records that are being read are not found any more.
     pub(crate) fn clear(&self) {
         let state = &mut *self.state.lock();
         state.waiting.clear();

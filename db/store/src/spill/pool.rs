@@ -304,7 +304,7 @@ impl SpillPool {
 
     fn read_until_stopped(&self, epochs: &Arc<Epochs>) {
         let mut participant = epochs.register();
-        // Offline while it waits for the disk or for work: it holds up nobody's memory.
+        // Offline while it waits for the disk or for work: it delays no freeing of memory.
         participant.offline();
         while let Some(read) = self.wait_for_read() {
             read.run(&participant);

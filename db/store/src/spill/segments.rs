@@ -23,7 +23,7 @@ const LEAST_WITH_RESERVE: usize = 3;
 struct SegmentUse {
     /// Records that were written since it was last free.
     written: u32,
-    /// Those that are still referred to.
+    /// Records that are still referred to.
     live: u32,
     /// Blocks in use.
     blocks: u32,
@@ -56,7 +56,7 @@ impl SegmentTable {
         SegmentTable { segments: Vec::new(), limit, open: None }
     }
 
-    /// Sets the segments that the file may have from now on. One that has more takes no further ones.
+    /// Sets the segments that the file may have from now on. A file with more takes no further ones.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }

@@ -106,7 +106,7 @@ pub(crate) struct TableSpill {
     last_refusal: AtomicUsize,
 }
 
-/// A read that is under way, and who waits for it.
+/// A read that is under way, and the tickets that wait for it.
 #[derive(Debug)]
 struct ReadUnderWay {
     tickets: Vec<Arc<ColdTicket>>,
@@ -205,7 +205,7 @@ impl TableSpill {
         true
     }
 
-    /// Tells all who wait for a record.
+    /// Tells all tickets that wait for a record.
     fn end_read(&self, miss: &ColdMiss, done: Result<(), SpillReadError>) {
         let ended = match self.under_way.lock().entry((miss.hash, miss.version)) {
             Entry::Occupied(found) if found.get().number == miss.read => found.remove(),
@@ -278,7 +278,7 @@ impl PooledTable for TableSpill {
 
     fn run_read(&self, miss: &ColdMiss, participant: &Participant) {
         let read = self.file.read(miss.address, miss.hash, miss.version);
-        // Nobody asks a table again that is gone.
+        // A table that is gone gets no second request.
         let mut done = Ok(());
         (self.with_table)(&mut |table| {
             done = match &read {

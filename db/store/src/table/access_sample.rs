@@ -1,9 +1,9 @@
-//! Single accesses of a table, drawn while it serves: which keys are used much is known before anybody asks.
+//! Samples single accesses of a table while it serves, so that hot keys are known before an operator asks.
 //!
-//! Somebody asks for the access that comes after so many others, takes it later, and asks for the next one. An access
-//! of a table of which none is wanted costs nothing for it: the word that says so is that of the watches. While one is
-//! wanted each access counts down, so as many are skipped as was asked for, and what comes in one message is drawn like
-//! what comes alone.
+//! A caller asks for the access that comes after a given number of others, takes it later, and asks for the next one.
+//! Tables without a wanted sample pay nothing: the word that says so is that of the watches. While one is wanted each
+//! access counts down, so as many are skipped as was asked for, and accesses of one message are sampled as single ones
+//! are.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -89,7 +89,7 @@ impl AccessSample {
         if (2..=MOST_ACCESSES).contains(&self.left.fetch_sub(1, Relaxed)) {
             return false;
         }
-        // Whoever asks holds it for a moment.
+        // The caller that asks locks it for a moment.
         if let Some(mut state) = self.drawn.try_lock() {
             let (key, slot) = (AccessedKey::new(hash, key), slot_of(key));
             state.taken = Some(TakenAccess { at: Instant::now(), key, slot, is_write });

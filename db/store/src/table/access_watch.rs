@@ -1,4 +1,4 @@
-//! The keys of a table that are used most, counted only while somebody looks.
+//! The keys of a table that are used most, counted only while an operator looks.
 //!
 //! A watch counts requests and bytes with the space-saving algorithm (Metwally and others, 2005): so many counters, and
 //! a key that has none takes over the least. A key's count is too large by the error that it shows at most, and a key
@@ -165,7 +165,7 @@ impl AccessWatch {
 
     /// Begins or ends what accesses are counted for.
     fn set(&self, what: u64, is_on: bool) {
-        // What was stored before is there for whoever sees this.
+        // A reader that sees this also sees what was stored before.
         if is_on {
             self.state.fetch_or(what, Release);
         } else {
@@ -233,7 +233,7 @@ impl RecordTable {
         }
     }
 
-    /// Whether somebody counts its accesses.
+    /// Whether a watch counts its accesses.
     #[inline(always)]
     pub fn is_watched(&self) -> bool {
         self.watch.is_watching()

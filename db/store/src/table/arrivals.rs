@@ -7,7 +7,7 @@
 //! more, [`RecordTable::settle_writers`] waits for the writers that had begun; the keys noted until then are the last.
 //!
 //! The server that takes slots makes their records again, with their versions. They are logged as *arrivals*, and what
-//! leaves a table as *leavings*: a start makes them again, and whoever follows the table's changes is not shown them.
+//! leaves a table as *leavings*: a start makes them again, and followers of the table's changes are not shown them.
 
 use sandstorm_log::{ChangeKind, LoggedChange};
 use sandstorm_net::slots::slot_of;
@@ -62,7 +62,7 @@ impl LockedStripe<'_> {
 }
 
 impl RecordTable {
-    /// Waits until every writer that has begun is done. Who begins later sees what the caller has set before.
+    /// Waits until every writer that has begun is done. A writer that begins later sees what the caller has set before.
     pub fn settle_writers(&self, participant: &Participant) {
         drop(self.exclusive(participant, StripeSet::ALL));
     }
@@ -111,7 +111,7 @@ impl RecordTable {
         self.stripes.iter().map(|stripe| stripe.state.lock().last_version).max().unwrap_or(0)
     }
 
-    /// Makes a record of another server again, with its version, in place of what is there. The quota is not checked.
+    /// Makes a record of another server again, with its version, in place of the present one. The quota is not checked.
     ///
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`, `NoMemory`, `NotLogged`; `OutOfMemory`: too many records surround its place.

@@ -76,7 +76,7 @@ const MOVES: usize = 64;
 
 impl RecordTable {
     /// As [`RecordTable::scan`], and adds the cold records to `cold`, which count as well. To be read by
-    /// [`RecordTable::read_cold`], when nobody's memory waits for it.
+    /// [`RecordTable::read_cold`], when no freeing of memory waits for it.
     pub fn scan_all<'g>(
         &'g self,
         guard: &'g EpochGuard<'_>,
@@ -273,7 +273,7 @@ impl RecordTable {
     ) -> Option<(u64, ColdPlace)> {
         let locked = self.lock_stripe(participant, stripe_of(hash));
         let record = locked.find_where(hash, wanted)?.record;
-        // Copied: who is shown it may wait for another disk, and nobody waits for the lock meanwhile.
+        // Copied: the reader of the copy may wait for another disk, and must not have the lock meanwhile.
         let place = record.cold_address().map_or_else(
             || ColdPlace::InMemory {
                 key: record.key().to_vec(),

@@ -1,10 +1,10 @@
 //! Records whose time is over: how they leave a table, and how the log gets to know it.
 //!
 //! Such a record counts as absent, and leaves the table when a write, a commit, a watch or a sweep meets it. In most
-//! tables that is no change: whoever makes the log's changes again finds the record's time over as well. Where somebody
-//! wants to know ([`RecordTable::set_expiry_logging`]), it is a change of its own kind, with a version above the
-//! record's. It is appended before the record leaves, and a record for which the log has no room stays. A restart
-//! restores such records, for a sweep to meet. So each is logged once it has come to its time, whoever met it, and a
+//! tables that is no change: a restart or a replica that makes the log's changes again finds the record's time over as
+//! well. Where a subscriber asks ([`RecordTable::set_expiry_logging`]), it is a change of its own kind, with a version
+//! above the record's. It is appended before the record leaves, and a record for which the log has no room stays. A
+//! restart restores such records, for a sweep to meet. So each is logged once its time has come, whatever met it, and a
 //! second time only if a crash has taken the first one.
 
 use std::sync::atomic::Ordering;

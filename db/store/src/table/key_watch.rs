@@ -1,6 +1,6 @@
-//! Watches on absent keys. A record's version reveals every change to a key that is there. An absent key has none, and
-//! one that was written and deleted again looks as before. So removals of such keys are counted while a caller watches
-//! them.
+//! Watches on absent keys. A record's version reveals every change to a key that is there. An absent key has no
+//! version, and a key that was written and deleted again looks as before. So removals of watched keys are counted while
+//! a caller watches them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use super::buckets::stripe_of;
 use super::update::ExclusiveStripes;
 use crate::Participant;
 
-/// Locks among which the watched hashes of a table are divided, so that writers who delete seldom meet at one.
+/// Locks among which the watched hashes of a table are divided, so that writers that delete seldom meet at one.
 const SHARDS: usize = 16;
 
 /// The watched hashes of one table.

@@ -1,5 +1,5 @@
-//! A table's side of the log of changes. A change is appended under the lock of its stripe, once it is certain, and
-//! published then: so the log has the changes of a key in their order, and a change that depends on another one comes
+//! A table's side of the log of changes. A change that is certain is appended under the lock of its stripe, and
+//! published then. So the log has the changes of a key in their order, and a change that depends on another one comes
 //! behind it.
 //!
 //! Changes that happen at once, while stripes are held ([`super::ExclusiveStripes`]), are gathered by the thread's

@@ -284,7 +284,7 @@ impl RecordTable {
         key: &[u8],
         f: impl FnOnce(&mut LockedStripe<'t>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        // Under the lock: who gives the key's slot away waits for those that hold it.
+        // Under the lock: a server that gives the key's slot away waits for it.
         let own = |locked: &mut LockedStripe<'t>| if self.owns(key) { f(locked) } else { Err(StoreError::WrongServer) };
         self.write_any(participant, hash, key, own)
     }

@@ -26,7 +26,7 @@ impl RecordTable {
     }
 
     /// Returns whether the record of a key is a copy of another server's: what becomes of it is no change of the table.
-    /// While this server gives its slot away, it is none.
+    /// While this server gives the slot away, it is not a copy.
     pub(super) fn is_copy(&self, key: &[u8]) -> bool {
         self.slots
             .get()

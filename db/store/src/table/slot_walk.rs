@@ -239,7 +239,7 @@ impl RecordTable {
             let mut read = None;
             *reads += 1;
             self.read_cold(participant, &cold, &mut |record| read = Some(ReadRecord::of(record)))?;
-            // One that has changed meanwhile is looked for again.
+            // A record that has changed meanwhile is looked for again.
             if let Some(record) = read
                 && record.key == key
                 && self.has_version(participant, key, record.version)

@@ -1,4 +1,4 @@
-//! The log of a table's changes, and what becomes of them.
+//! The log of changes as one table uses it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -8,14 +8,14 @@ use sandstorm_log::{ChangeKind, ChangeLog, LogPermit, LogRefusal, LoggedChange};
 use crate::change_positions::ChangePositions;
 use crate::{RecordRef, StoreError};
 
-/// What becomes of a table's changes.
+/// How a table's changes are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableLogging {
     /// They are not logged.
     Off = 0,
     /// They are logged, and shown at once.
     AtOnce = 1,
-    /// They are logged; who has seen one has a [`ShownPosition`](crate::ShownPosition) that waits for it.
+    /// They are logged; a caller that has seen one has a [`ShownPosition`](crate::ShownPosition) that waits for it.
     Awaited = 2,
     /// As above, and it waits for the copies on other servers, too.
     Copied = 3,

@@ -1,4 +1,4 @@
-//! Who pays for reads of the disk, and who waits for whose quota.
+//! Which tenant pays for reads of the disk, and which tenant waits for whose quota.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

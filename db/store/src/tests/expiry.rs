@@ -1,5 +1,5 @@
 //! Promise: a record whose time has come is a change of its own kind in the log of a table that asks for it: once,
-//! between the record and what follows it under its key, whoever has met it, and also if no server ran at that time.
+//! between the record and what follows it under its key, whatever has met it, and also if no server ran at that time.
 //! Other tables log nothing of it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -241,7 +241,7 @@ fn expired_records_on_the_disk_that_cannot_be_read_hold_none_up_behind_them() {
         let left = table.stats().records as usize;
         assert!(left > 2 * READS && left < RECORDS as usize * 3 / 4, "{left} of {RECORDS} are left");
         assert!(unreadable >= 2 * left, "each was tried more than once: {unreadable} times, {left} are left");
-        // Those that are left are just those which nobody can read.
+        // Only unreadable records are left.
         let stats = table.spill_stats().expect("a spill file");
         assert_eq!(stats.cold_records as usize, left);
     }

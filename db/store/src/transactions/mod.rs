@@ -78,8 +78,8 @@ pub enum MetInRange<'k> {
     Keys(u64),
 }
 
-/// Has an answer wait for the log where it rests on counts: as many keys may by now be others, whose changes nobody has
-/// waited for. A record that was read was waited for then, with its version.
+/// Has an answer wait for the log where it rests on counts: an equal count may by now be of other keys, whose changes
+/// were not waited for. A record that was read was waited for then, with its version.
 pub fn note_counts(ranges: &[RangeRead<'_>], shown: &ShownPosition) {
     let counted = ranges.iter().filter(|range| matches!(range.met, MetInRange::Keys(_)));
     counted.for_each(|range| range.table.note_all_read(shown));
@@ -351,7 +351,7 @@ impl<'a, 't> CommitAttempt<'a, 't> {
         CommitAttempt { participant, reads, ranges, changes, parts, unannounced, now_ms }
     }
 
-    /// Refuses what this server does not own. With the locks: who gives slots away waits for those that hold them.
+    /// Refuses what this server does not own. With the locks: a server that gives slots away waits for these locks.
     fn check_owner(&self) -> Result<(), AttemptFailure> {
         if let Some(moved) = self.changes.iter().position(|change| !change.table.owns(change.key)) {
             return Err(AttemptFailure::Final(CommitFailure::refused(StoreError::WrongServer, moved)));

@@ -1,4 +1,4 @@
-//! A network interface of Linux with all that a server's workers, or a client, need of it.
+//! A network interface of Linux with everything that a server's workers, or a client, need from it.
 
 use super::{PacketError, PacketOptions, PacketPort, sys};
 use crate::driver::{AnyDriver, DriverFactory};

@@ -1,5 +1,5 @@
-//! Reads what findings are made of from the running server. Growth is counted from one of two samples, which are taken
-//! from time to time: so a reading needs no wait.
+//! Reads the input of findings from the running server. Growth is counted from one of two samples, which are taken from
+//! time to time: so a reading does not wait.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What findings are made of: numbers alone, so that a test can write any of them.
+//! The input of findings: numbers alone, so that a test can write any of them.
 
 use std::collections::BTreeMap;
 

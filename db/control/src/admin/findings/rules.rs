@@ -223,7 +223,7 @@ fn full_tables(reading: &LiveReading) -> Vec<ServerFinding> {
     [worst(full), worst(nearly)].concat()
 }
 
-/// Extensions that are killed, and what became of them.
+/// Extensions that are killed, and the measures against them.
 fn extensions(reading: &LiveReading) -> Vec<ServerFinding> {
     let (mut killed, mut suspended, mut slowed) = (Vec::new(), Vec::new(), Vec::new());
     for extension in &reading.extensions {

@@ -1,10 +1,10 @@
 //! Builds extensions again from their kept sources while they serve: for another tier, because a restart could not load
-//! their artifacts, or because they do not pass as native code any more.
+//! their artifacts, or because they no longer pass as native code.
 //!
 //! A rebuild works through extensions, one of a tenant at a time, in the tenant's turn among the pushes. The old
-//! version serves until the new one, of the same number, is loaded in its place. What cannot be built is suspended: it
-//! must not go on in a tier that its tenant's policy does not allow. Everything can be asked for again: what is as it
-//! has to be is left alone.
+//! version serves until the new one, of the same number, is loaded in its place. An extension that cannot be built is
+//! suspended: it must not go on in a tier that its tenant's policy does not allow. A request may be repeated: it skips
+//! extensions that are right already.
 
 mod jobs;
 mod steps;

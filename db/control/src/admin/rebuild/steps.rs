@@ -89,7 +89,7 @@ fn check_kept(control: &ControlState, tenant: u32, usage: &Arc<TenantUsage>, nam
             Err(StepFailure::Refused(why) | StepFailure::Failed(why)) => Some(why),
         };
         if why != loaded.refused {
-            // It may be called by now, or be kept no more: whoever made it so has it looked at.
+            // It may be called by now, or be kept no more: the change that did so has it checked.
             let _gone = control.directory.refuse_kept(tenant, name, kept.version, why.as_deref());
         }
     }
@@ -161,7 +161,7 @@ pub(super) fn refused_by_policy(view: &TenantView, name: &str, loaded: &LoadedVe
     }
 }
 
-/// The result for what is there no more.
+/// The result for a version that is gone.
 pub(super) fn gone(tenant: &str, name: &str) -> RebuiltExtensionResponse {
     let (tenant, extension, text) = (tenant.to_owned(), name.to_owned(), String::new());
     RebuiltExtensionResponse { tenant, extension, version: 0, result: RebuildResult::Gone, tier: None, text }
@@ -241,7 +241,7 @@ impl RebuildStep<'_> {
         loop {
             let denied = self.control.deny.all();
             self.check_native(&denied)?;
-            // The compiler works before the list is compared: an operator who denies something does not wait for it.
+            // The compiler works before the list is compared: an operator's denial does not wait for it.
             let made = make()?;
             if let Some(installed) = self.control.deny.while_unchanged(&denied, || self.install(made)) {
                 return installed;
@@ -301,7 +301,7 @@ impl RebuildStep<'_> {
         Ok(BuildRequest { tenant, version, source, tier, denied, check_only: false })
     }
 
-    /// Publishes what was made in place of what is there; nothing was made if that is right already.
+    /// Publishes the built version in place of the present one; nothing was built if that is right already.
     fn install(&self, made: Option<MadeExtension>) -> Result<RebuildResult, StepFailure> {
         let (id, directory) = (self.view.tenant.id, &self.control.directory);
         let Some(MadeExtension { extension, about, artifact }) = made else {

@@ -258,7 +258,7 @@ fn a_tenant_or_token_that_is_not_known_here_is_waited_for_until_the_next_look_at
     };
     assert_eq!(late("first", &|_| status("/v1/tenants/first", &server.operator)), 200);
     assert_eq!(late("second", &|token| status("/v1/tenants/second", token)), 200);
-    // Nobody waits for what cannot be read.
+    // No request waits for what cannot be read.
     slots.set_trouble(Some((1, "etcd is away".to_owned())));
     assert_eq!(status("/v1/tenants/third", &server.operator), 404);
     assert_eq!(status("/v1/tenants/first", "no-token"), 401);

@@ -1,4 +1,4 @@
-//! Every change is an event: what, by whom, from where; and no tenant sees another's.
+//! Every change is an event: what, by which actor, from where; and no tenant sees another's.
 
 use super::*;
 use crate::admin::event_scribe::CHANGES;

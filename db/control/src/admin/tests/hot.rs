@@ -1,4 +1,4 @@
-//! Hot keys: who sees what, that a table is watched once at a time, and that a caller who goes away ends its watch.
+//! Hot keys: what each role sees, that a table is watched once at a time, and that a caller that leaves ends its watch.
 
 use super::*;
 use sandstorm_store::{Participant, WriteOptions};
@@ -67,7 +67,7 @@ fn the_hottest_keys_are_told_their_tenant_and_their_digests_the_operator() {
         let path = format!("/v1/tenants/a/tables/t/hot?seconds={seconds}");
         assert_eq!(server.operator("GET", &path, Value::Null).0, 400);
     }
-    // Watched by somebody else.
+    // Watched by another caller.
     let snapshot = server.control.directory.snapshot();
     assert!(table(snapshot.by_name("a").unwrap()).start_watch());
     let (status, busy) = server.operator("GET", path, Value::Null);

@@ -1,4 +1,4 @@
-//! What tenants' code writes: who reads it, and what a request asks for.
+//! What tenants' code writes: which callers read it, and what a request asks for.
 
 use super::*;
 use sandstorm_accounts::{LineLevel, NewLogLine};

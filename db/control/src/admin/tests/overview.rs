@@ -276,7 +276,7 @@ fn slow_requests_are_explained_to_their_tenant_without_the_names_of_others() {
     assert_eq!((own["key"].as_str(), &own["key_digest"]), (Some("secret"), &shown["key_digest"]));
     assert_eq!(own["call"]["arguments"], "pin\\x00");
     assert_eq!(turns(&own), [(None, 15), (Some("a".to_owned()), 3)], "no other tenant has a name");
-    // Viewers see as much of others as whom they look for, and no keys.
+    // Viewers see as much of other tenants as the account that they belong to, and no keys.
     let viewer = |path: &str| {
         let (status, made) = server.operator("POST", path, json!({"name": "v"}));
         assert_eq!(status, 201, "{made}");

@@ -10,7 +10,7 @@ use crate::admin::routes::ROUTES;
 const PAGE: &str = include_str!("../../../../../docs/control.md");
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
-/// Method, path and who may, of each row about a route.
+/// Method, path and permitted callers, of each row about a route.
 fn routes() -> Vec<(&'static str, &'static str, &'static str)> {
     let route = |line: &'static str| {
         let mut cells = line.strip_prefix("| `")?.split(" | ");

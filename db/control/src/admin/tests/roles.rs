@@ -7,7 +7,7 @@ use crate::admin::routes::ROUTES;
 use crate::golden::{assert_golden, golden_file};
 use sandstorm_catalog::{AgreedImage, DirectoryAgreement, NewTable};
 
-/// Who asks, in the order of [`tokens`].
+/// The callers, in the order of [`tokens`].
 const ASKERS: [&str; 7] =
     ["nobody", "operator", "viewer", "tenant", "its viewer", "another tenant", "another tenant's viewer"];
 
@@ -35,7 +35,7 @@ fn tokens(server: &Server) -> [Option<String>; 7] {
     ]
 }
 
-/// Those who pass, by the words of docs/control.md.
+/// The callers that pass, by the words of docs/control.md.
 fn admitted(who: &str, has_tenant: bool) -> &'static [&'static str] {
     match (who, has_tenant) {
         ("anyone", _) => &ASKERS,
@@ -83,7 +83,7 @@ fn every_route_takes_the_roles_of_its_rule_and_no_others() {
 #[test]
 fn what_viewers_may_reach_only_reads() {
     for route in ROUTES.iter().filter(|route| route.access.admits(AccessRole::Viewer)) {
-        // Copies of records are for who shows the cluster's key.
+        // Copies of records are for servers that show the cluster's key.
         let cluster = ["/v1/cluster/copy", "/v1/cluster/replica", "/v1/cluster/commands"];
         let calls = ["/v1/cluster/trigger-calls", "/v1/cluster/copy-stream"];
         let others = ["/v1/page/codes", "/ui/session", "/ui/sign-out"];

@@ -1,4 +1,4 @@
-//! Tables in front of something else, as the control API has them.
+//! Tables in front of a backing, as the control API has them.
 
 use sandstorm_catalog::{BackingAlteration, BackingPolicy, BackingSettings, BackingStats, ConflictChoice};
 use serde::{Deserialize, Serialize};

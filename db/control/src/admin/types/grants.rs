@@ -36,7 +36,7 @@ pub struct GivenGrantResponse {
     pub to: String,
     /// The access that it allows.
     pub access: GrantAccess,
-    /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether the grantee exists.
+    /// For the operator: whether the grantee has it. `None` for the owner, which is not told if the grantee exists.
     pub in_force: Option<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! What of a table of mode `spill` is on the disk, in responses.
+//! The part of a table of mode `spill` that is on the disk, in responses.
 
 use sandstorm_store::spill::SpillStats;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Sections about whom the server sends something to.
+//! Sections about targets: the servers to which this server sends something.
 
 use super::{ReferenceSection, number, row};
 use crate::limits::{METRIC_SERIES_MAX, OTLP_INTERVAL_MAX_S};

@@ -1,4 +1,4 @@
-//! What moves of slots ask triggers for: see `sandstorm_cluster::change_calls`.
+//! The answers of triggers to moves of slots: see `sandstorm_cluster::change_calls`.
 
 use super::{ChangeCaller, KeptTrigger, SharedRunner, clock_ms};
 

@@ -517,7 +517,7 @@ fn a_change_of_a_trigger_writes_its_own_file_alone() {
     assert!(!world.file("b").exists());
     let runner = world.start(Arc::new(|_, _| RpcStatus::Ok));
     assert_eq!(runner.list(world.id()).iter().map(|one| one.spec.name.as_str()).collect::<Vec<_>>(), ["a"]);
-    // Those of a tenant that is gone go without anybody asking, and count no more.
+    // Those of a tenant that is gone go without a request, and count no more.
     let file = world.file("a");
     world.directory.delete_tenant("shop").expect("the tenant");
     wait_until(|| !file.exists() && runner.shared.store.len() == 0);

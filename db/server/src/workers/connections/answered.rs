@@ -1,4 +1,4 @@
-//! What is counted of commands once they are answered, and where their tenant is at home.
+//! Counts commands once they are answered, and finds their tenant's home worker.
 
 use super::connection::ClientConnection;
 use crate::workers::call_latency::count_ended;

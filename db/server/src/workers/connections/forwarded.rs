@@ -1,5 +1,5 @@
 //! Commands between the servers of a cluster: those that a connection has sent to other servers, and the connections
-//! that bring those of other servers here. These are within the process: the other end is with the control port.
+//! that bring in those of other servers. Both are channels within the process: the control port is at their other end.
 
 use std::io;
 use std::os::fd::OwnedFd;

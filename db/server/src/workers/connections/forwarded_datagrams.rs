@@ -106,7 +106,7 @@ impl ForwardedDatagrams {
         self.answered.push_back((number, answers));
     }
 
-    /// The next datagram that can go on, with what it has waited for. One that the forwarder has dropped is counted.
+    /// The next datagram that can go on, with what it has waited for. One dropped by the forwarder is counted.
     pub(super) fn take_answered(&mut self, context: &WorkerContext) -> Option<(WaitingDatagram, Vec<ForwardedAnswer>)> {
         while let Some((number, answers)) = self.answered.pop_front() {
             let Some(datagram) = self.waiting.remove(&number) else { continue };

@@ -1,9 +1,9 @@
-//! Connections follow their tenants' homes: when a tenant has another home worker, its connections are handed over to
-//! that one between two of their commands, or pieces of one.
+//! Connections follow their tenants' homes: when a tenant gets another home worker, its connections are handed over to
+//! that worker between two of their commands, or pieces of one.
 //!
-//! A connection takes all its state along: its input, its answers that have not left or wait for the log, an open
-//! transaction, the keys that it watches. One that waits for an invocation, for another server, or for records on the
-//! disk stays until that has come, since the result comes to the worker that began it.
+//! A connection takes all its state along: its input, answers that have not left or wait for the log, an open
+//! transaction, the keys that it watches. A connection that waits for an invocation, another server, or records on the
+//! disk stays until the result has come, since it comes to the worker that began it.
 
 use hashbrown::HashSet;
 
@@ -67,7 +67,7 @@ impl WorkerConnections {
         let is_elsewhere = |tenant: &u32| home_of(*tenant, context) != context.index;
         let tenants: HashSet<u32> = self.slots.tenants().filter(is_elsewhere).collect();
         if !tenants.is_empty() {
-            // Those that have arrived and wait in the queue are among these, unless their home is here now.
+            // Connections that have arrived and wait in the queue are among these, unless their home is here now.
             self.leaving.queue = self.slots.which(|connection| tenants.contains(&connection.tenant)).into();
         }
     }

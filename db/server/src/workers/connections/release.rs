@@ -70,7 +70,7 @@ impl WorkerConnections {
     /// Lets the answers go on that need not wait any more. Returns their number.
     pub(super) fn release_pending(&mut self, context: &mut WorkerContext) -> usize {
         let mut released: usize = self.udp_ports.iter_mut().map(|port| port.release_pending(context)).sum();
-        // Those that wait for the backing of a table, or for copies, end in any order.
+        // Connections that wait for a table's backing, or for copies, end in any order.
         for _ in 0..self.backed.len() {
             let Some((position, id)) = self.backed.pop_front() else { break };
             if context.position_state(position) == PositionState::Waits {

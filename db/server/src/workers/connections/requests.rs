@@ -328,7 +328,7 @@ fn begin_invocation(
     }
 }
 
-/// Has a table made for a connection. If nobody can make it, the session writes the answer.
+/// Has a table made for a connection. If it cannot be made, the session writes the answer.
 fn begin_database(
     connection: &mut ClientConnection,
     id: ConnectionId,

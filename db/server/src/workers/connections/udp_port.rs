@@ -43,7 +43,7 @@ struct DatagramRequests {
     dropped: u64,
     outbox: Outbox,
     answer: Vec<u8>,
-    /// Those that wait for other servers of the cluster.
+    /// Datagrams that wait for other servers of the cluster.
     forwarded: ForwardedDatagrams,
     /// Answers that wait for the log.
     pending: VecDeque<PendingDatagram>,

@@ -1,4 +1,4 @@
-//! How the waits of answers may end: in which order, and in vain.
+//! The ways in which the waits of answers may end: their order, and failure.
 
 use sandstorm_dialects::UncertainAnswer;
 use sandstorm_log::waits_for_copies;

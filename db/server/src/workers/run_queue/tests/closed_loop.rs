@@ -1,5 +1,5 @@
 //! The run queue with clients that ask again when they are answered: how many calls are under way at once, how many
-//! answers of a peer leave together, and who waits.
+//! answers of a peer leave together, and which calls wait.
 
 use super::*;
 use crate::limits::TURN_CPU_NS;
