@@ -283,7 +283,7 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
     "SandstormWrongTokens" Warning 300
         "a program with a token that was revoked just now stops or is stopped within minutes"
         "rate(sandstorm_control_wrong_tokens_total[5m]) > 0.2"
-        "somebody presents wrong tokens to the control port of {{ $labels.instance }}, {{ $value | humanize }} a second"
+        "a client presents wrong tokens to the control port of {{ $labels.instance }}, {{ $value | humanize }} a second"
         "the server's log has the address"
         ["sandstorm_control_wrong_tokens_total{instance=\"a\"}" "0+60x40"] ["instance" "a"] "1";
     "SandstormRetransmissions" Warning 600

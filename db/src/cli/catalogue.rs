@@ -19,7 +19,7 @@ pub(super) enum CatalogueCommand {
         #[arg(long, value_name = "TENANT")]
         with: Vec<String>,
     },
-    /// Let others enable an extension no more; who has it enabled keeps it
+    /// Let others enable an extension no more; tenants that have it enabled keep it
     Unshare {
         /// Name of the extension
         name: String,

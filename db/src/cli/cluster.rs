@@ -18,7 +18,7 @@ use super::session::CliSession;
 /// Several servers that share the keys.
 #[derive(Debug, Subcommand)]
 pub(super) enum ClusterCommand {
-    /// Show the servers, whether they live, and who owns which slots of the keys
+    /// Show the servers, whether they live, and which server owns which slots of the keys
     Status,
     /// Move slots, with their records, to another server, while all are served
     Move(MoveArgs),
@@ -41,7 +41,7 @@ pub(super) enum ClusterCommand {
 /// Move slots, with their records, to another server, while all are served.
 #[derive(Debug, Args)]
 pub(super) struct MoveArgs {
-    /// The slots, such as 0-99,5000; `sandstorm cluster status` shows who owns which
+    /// The slots, such as 0-99,5000; `sandstorm cluster status` shows their owners
     #[arg(value_name = "SLOTS", value_parser = slots)]
     slots: SlotList,
     /// The server that is to have them: its id, or the beginning of it
@@ -95,7 +95,7 @@ pub(super) struct RemoveArgs {
     /// Its disk is lost: give its slots to the others, without their records. Be sure that it does not run any more
     #[arg(long)]
     give_up_records: bool,
-    /// Only show what would be given to whom
+    /// Only show which slots would go to which server
     #[arg(long)]
     plan: bool,
 }
@@ -273,7 +273,7 @@ fn describe_move(one: &SlotMoveStatus) -> Vec<String> {
 fn describe(status: &ClusterStatus) -> String {
     let mut facts = vec![("server", status.server.clone()), ("epoch", status.epoch.to_string())];
     if status.epoch == 0 {
-        facts.push(("waits", "for as many servers as --cluster-servers says; until then nobody owns a key".to_owned()));
+        facts.push(("waits", "for as many servers as --cluster-servers says; no key has an owner before".to_owned()));
     } else if !status.unowned.is_empty() {
         facts.push(("unowned", ranges(&status.unowned)));
     }

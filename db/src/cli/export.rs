@@ -19,8 +19,8 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Write the records of tables to a file.
 #[derive(Debug, Args)]
-#[command(after_help = "The file has JSON, one record a line: docs/durability.md describes it. A record that nobody \
-    changes during the export is in it once; one that is changed meanwhile, with some value that it had.")]
+#[command(after_help = "The file has JSON, one record a line: docs/durability.md describes it. A record that is not \
+    changed during the export is in it once; one that is changed meanwhile, with some value that it had.")]
 pub(super) struct ExportArgs {
     /// Table and file, or with --all the file; "-" is standard output
     #[arg(required = true, num_args = 1..=2, value_names = ["TABLE", "FILE"])]

@@ -15,7 +15,7 @@ use crate::limits::{CLUSTER_SERVERS, NOTED_KEYS_BYTES};
 /// Words of the bitmap.
 const WORDS: usize = SLOTS as usize / 64;
 /// In the list of owners: a slot without an owner.
-const NOBODY: u16 = u16::MAX;
+const NO_OWNER: u16 = u16::MAX;
 
 /// A server of the cluster, as the others reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub struct SlotMap {
 
 impl Default for SlotMap {
     fn default() -> SlotMap {
-        SlotMap { epoch: 0, servers: Vec::new(), moves: Vec::new(), owners: vec![NOBODY; usize::from(SLOTS)].into() }
+        SlotMap { epoch: 0, servers: Vec::new(), moves: Vec::new(), owners: vec![NO_OWNER; usize::from(SLOTS)].into() }
     }
 }
 
@@ -123,7 +123,7 @@ impl SlotMap {
     pub fn ranges(&self) -> Vec<SlotRange> {
         let mut ranges: Vec<SlotRange> = Vec::new();
         for (slot, owner) in (0..SLOTS).zip(&self.owners) {
-            let server = (*owner != NOBODY).then_some(usize::from(*owner));
+            let server = (*owner != NO_OWNER).then_some(usize::from(*owner));
             match ranges.last_mut() {
                 Some(range) if range.server == server => range.last = slot,
                 _ => ranges.push(SlotRange { first: slot, last: slot, server }),
@@ -139,7 +139,7 @@ impl SlotMap {
 
     /// The number of slots that have an owner.
     pub fn assigned(&self) -> usize {
-        self.owners.iter().filter(|owner| **owner != NOBODY).count()
+        self.owners.iter().filter(|owner| **owner != NO_OWNER).count()
     }
 }
 
@@ -446,7 +446,7 @@ impl SlotOwnership {
             (Some(owner), _) => format!("{} owns slot {slot} of the key", owner.data),
             (None, Some(_)) => format!("- slot {slot} is changing its server; ask again"),
             (None, None) => {
-                format!("- no server owns slot {slot} of the key; `sandstorm cluster status` shows who owns which")
+                format!("- no server owns slot {slot} of the key; `sandstorm cluster status` shows the owners")
             }
         };
         (map.epoch, text)

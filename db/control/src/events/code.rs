@@ -71,7 +71,7 @@ event_codes! {
     TokenCreated, "token.created", "A token was made for a viewer.";
     TokenRevoked, "token.revoked", "A viewer's token was revoked.";
     PageCodeMade, "page.code_made", "A code was made that begins a session of the page.";
-    PageSignedIn, "page.signed_in", "Somebody signed in to the page.";
+    PageSignedIn, "page.signed_in", "A browser signed in to the page.";
     TableCreated, "table.created", "A table was created.";
     TableChanged, "table.changed", "A table got another name, mode, quota, durability or use of its backing; the text says which.";
     TableFlushed, "table.flushed", "The backing of a table was given all records that were changed.";

@@ -543,7 +543,7 @@ fn control(reading: &LiveReading) -> Vec<ServerFinding> {
     }
     let wrong = reading.per_s("control_wrong_tokens");
     if wrong >= 0.2 {
-        let text = format!("{wrong:.1} requests a second carry unknown tokens: somebody guesses, or uses a void one.");
+        let text = format!("{wrong:.1} requests a second carry unknown tokens: a client guesses, or uses a void one.");
         found.push(finding(
             "wrong_tokens",
             Mind,

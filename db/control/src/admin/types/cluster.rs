@@ -3,7 +3,7 @@
 use sandstorm_cluster::slot_plans::PlannedMove;
 use serde::{Deserialize, Serialize};
 
-/// The servers of a cluster, and who owns which slots.
+/// The servers of a cluster, and the owner of each slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterResponse {
     /// The id of the server that answers.
