@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -178,14 +177,18 @@ fn pinned_config(pinned: [u8; 32]) -> Result<ClientConfig, rustls::Error> {
 }
 
 /// A connection with TLS whose other end has shown the pinned certificate.
-pub type PinnedStream = StreamOwned<ClientConnection, TcpStream>;
+pub type PinnedStream<Socket> = StreamOwned<ClientConnection, Socket>;
 
 impl Trust {
     /// TLS over a connection to a host, if this is trust in a pinned certificate; the handshake is done when it returns.
     ///
     /// # Errors
     /// The handshake has failed, or the trust is of another kind: such connections are made by [`Trust::agent`].
-    pub fn pinned_stream(&self, host: &str, mut socket: TcpStream) -> std::io::Result<PinnedStream> {
+    pub fn pinned_stream<Socket: Read + Write>(
+        &self,
+        host: &str,
+        mut socket: Socket,
+    ) -> std::io::Result<PinnedStream<Socket>> {
         let Trust::Pinned(pinned) = self else {
             return Err(std::io::Error::other("no certificate is pinned"));
         };
@@ -194,6 +197,10 @@ impl Trust {
         let config = pinned_config(*pinned).map_err(std::io::Error::other)?;
         let mut connection = ClientConnection::new(Arc::new(config), name).map_err(std::io::Error::other)?;
         connection.complete_io(&mut socket)?;
+        if connection.is_handshaking() {
+            // A read that brought nothing in time ends it without an error.
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
         Ok(StreamOwned { conn: connection, sock: socket })
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::copy_store::CopyStore;
-use crate::limits::{COPY_STREAMS, FAILOVER_NOTES, REPLACE_AFTER};
+use crate::limits::{FAILOVER_NOTES, REPLACE_AFTER};
 
 /// A copy of this server's log on another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -138,23 +138,9 @@ pub struct CopiesView {
     notes: Mutex<VecDeque<FailoverNote>>,
     /// Places that this server has taken since its start: by itself, and by command.
     taken: [AtomicU64; 2],
-    /// Connections over which other servers ask about copies here.
-    streams: AtomicUsize,
 }
 
 impl CopiesView {
-    /// Counts a connection over which another server asks about copies here, until [`CopiesView::end_stream`]. Returns
-    /// whether there may be one more.
-    pub fn begin_stream(&self) -> bool {
-        let is_free = |streams| (streams < COPY_STREAMS).then_some(streams + 1);
-        self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_free).is_ok()
-    }
-
-    /// Such a connection has ended.
-    pub fn end_stream(&self) {
-        self.streams.fetch_sub(1, Ordering::Relaxed);
-    }
-
     pub(crate) fn set_copy_store(&self, copy_store: CopyStore) {
         let _once = self.copy_store.set(copy_store);
     }

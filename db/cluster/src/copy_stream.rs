@@ -7,8 +7,9 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
-use sandstorm_net::trust::Trust;
+use sandstorm_net::trust::{PinnedStream, Trust};
 use ureq::http::Uri;
 
 use crate::limits::{REPLICA_ANSWER_BYTES, REPLICA_QUESTION_BYTES, REPLICA_TIMEOUT, UPGRADE_HEAD_BYTES};
@@ -25,14 +26,120 @@ const ANSWERED: u8 = 0;
 /// The first byte of a refusal, which is one line.
 const REFUSED: u8 = 1;
 
-/// The bytes of a connection.
-trait StreamBytes: Read + Write + Send {}
+/// A socket of which no read or write ends much later than a question may take.
+struct TimedSocket {
+    socket: TcpStream,
+    deadline: Instant,
+    /// The time that its reads and writes have, as the system knows it.
+    patience: Duration,
+}
 
-impl<T: Read + Write + Send> StreamBytes for T {}
+impl TimedSocket {
+    fn new(socket: TcpStream) -> io::Result<TimedSocket> {
+        let mut timed = TimedSocket { socket, deadline: Instant::now(), patience: Duration::ZERO };
+        timed.begin()?;
+        Ok(timed)
+    }
+
+    /// A question begins now.
+    fn begin(&mut self) -> io::Result<()> {
+        self.deadline = Instant::now() + REPLICA_TIMEOUT;
+        self.allow(REPLICA_TIMEOUT)
+    }
+
+    fn allow(&mut self, patience: Duration) -> io::Result<()> {
+        if self.patience != patience {
+            self.socket.set_read_timeout(Some(patience))?;
+            self.socket.set_write_timeout(Some(patience))?;
+            self.patience = patience;
+        }
+        Ok(())
+    }
+
+    /// Before each read and write. The system is told of what is left only once that is a good deal less.
+    fn go_on(&mut self) -> io::Result<()> {
+        match self.deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+            left if left < self.patience / 2 => self.allow(left),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Read for TimedSocket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.go_on()?;
+        self.socket.read(into)
+    }
+}
+
+impl Write for TimedSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.go_on()?;
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+/// The bytes of a connection.
+enum StreamBytes {
+    Plain(TimedSocket),
+    Tls(Box<PinnedStream<TimedSocket>>),
+}
+
+impl StreamBytes {
+    fn socket(&mut self) -> &mut TimedSocket {
+        match self {
+            StreamBytes::Plain(socket) => socket,
+            StreamBytes::Tls(stream) => &mut stream.sock,
+        }
+    }
+}
+
+impl Read for StreamBytes {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            StreamBytes::Plain(socket) => socket.read(into),
+            StreamBytes::Tls(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for StreamBytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            StreamBytes::Plain(socket) => socket.write(bytes),
+            StreamBytes::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            StreamBytes::Plain(socket) => socket.flush(),
+            StreamBytes::Tls(stream) => stream.flush(),
+        }
+    }
+}
 
 /// The end of it that asks.
 pub(crate) struct CopyStream {
-    bytes: BufReader<Box<dyn StreamBytes>>,
+    bytes: BufReader<StreamBytes>,
+    /// The server's control port, for errors.
+    control: String,
+}
+
+/// What has gone wrong, in words of an operator's.
+fn told(control: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            format!("{control}: no answer within {} s", REPLICA_TIMEOUT.as_secs())
+        }
+        io::ErrorKind::UnexpectedEof => format!("{control}: the connection was closed"),
+        _ => format!("{control}: {error}"),
+    }
 }
 
 fn invalid(what: &str) -> io::Error {
@@ -56,7 +163,7 @@ fn read_message(from: &mut impl Read, most_bytes: u64, into: &mut Vec<u8>) -> io
 }
 
 /// Connects to the control port of a server, with TLS if it has any.
-fn connect(server: &ServerState, uri: &Uri) -> io::Result<Box<dyn StreamBytes>> {
+fn connect(server: &ServerState, uri: &Uri) -> io::Result<StreamBytes> {
     let host = uri.host().ok_or_else(|| invalid("its address has no host"))?;
     let is_tls = uri.scheme_str() == Some("https");
     let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
@@ -64,13 +171,12 @@ fn connect(server: &ServerState, uri: &Uri) -> io::Result<Box<dyn StreamBytes>> 
     let address = (bare, port).to_socket_addrs()?.next().ok_or_else(|| invalid("its host has no address"))?;
     let socket = TcpStream::connect_timeout(&address, REPLICA_TIMEOUT)?;
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(REPLICA_TIMEOUT))?;
-    socket.set_write_timeout(Some(REPLICA_TIMEOUT))?;
+    let socket = TimedSocket::new(socket)?;
     if !is_tls {
-        return Ok(Box::new(socket));
+        return Ok(StreamBytes::Plain(socket));
     }
     let trust = Trust::pin(&server.fingerprint).ok_or_else(|| invalid("it has told no fingerprint"))?;
-    Ok(Box::new(trust.pinned_stream(host, socket)?))
+    Ok(StreamBytes::Tls(Box::new(trust.pinned_stream(host, socket)?)))
 }
 
 /// Reads the head of the answer to the request; returns whether it begins the other protocol.
@@ -78,13 +184,21 @@ fn is_upgraded(bytes: &mut impl Read) -> io::Result<bool> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
-        bytes.read_exact(&mut byte)?;
-        head.push(byte[0]);
+        match bytes.read_exact(&mut byte) {
+            Ok(()) => head.push(byte[0]),
+            // Something between the servers may allow requests alone.
+            Err(error) if [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset].contains(&error.kind()) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
         if head.len() > UPGRADE_HEAD_BYTES {
             return Err(invalid("the head of its answer is too long"));
         }
     }
-    Ok(head.starts_with(b"HTTP/1.1 101 "))
+    let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+    let names = head.lines().any(|line| line == format!("upgrade: {COPY_STREAM_PROTOCOL}"));
+    Ok(head.starts_with("http/1.1 101 ") && names)
 }
 
 impl CopyStream {
@@ -92,8 +206,12 @@ impl CopyStream {
     /// too many connections.
     ///
     /// # Errors
-    /// It cannot be reached, or breaks off.
-    pub(crate) fn begin(server: &ServerState, key: &str) -> io::Result<Option<CopyStream>> {
+    /// One line: it cannot be reached, or does not answer.
+    pub(crate) fn begin(server: &ServerState, key: &str) -> Result<Option<CopyStream>, String> {
+        CopyStream::upgrade(server, key).map_err(|error| told(&server.control, &error))
+    }
+
+    fn upgrade(server: &ServerState, key: &str) -> io::Result<Option<CopyStream>> {
         let uri: Uri = server.control.parse().map_err(|_| invalid("its address is none"))?;
         let authority = uri.authority().ok_or_else(|| invalid("its address has no host"))?;
         let mut bytes = BufReader::new(connect(server, &uri)?);
@@ -103,25 +221,33 @@ impl CopyStream {
         );
         bytes.get_mut().write_all(request.as_bytes())?;
         bytes.get_mut().flush()?;
-        Ok(is_upgraded(&mut bytes)?.then_some(CopyStream { bytes }))
+        let is_there = is_upgraded(&mut bytes)?;
+        Ok(is_there.then(|| CopyStream { bytes, control: server.control.clone() }))
     }
 
     /// Asks, and waits for the answer. After an error nothing is asked any more.
     pub(crate) fn ask(&mut self, question: &[u8]) -> Result<Vec<u8>, PeerRefusal> {
-        let failed = |error: io::Error| PeerRefusal::Failed(error.to_string());
+        let (kind, answer) =
+            self.exchange(question).map_err(|error| PeerRefusal::Failed(told(&self.control, &error)))?;
+        match kind {
+            ANSWERED => Ok(answer),
+            REFUSED => Err(PeerRefusal::Said(String::from_utf8_lossy(&answer).into_owned())),
+            _ => Err(PeerRefusal::Failed(format!("{}: an answer about a copy is none", self.control))),
+        }
+    }
+
+    fn exchange(&mut self, question: &[u8]) -> io::Result<(u8, Vec<u8>)> {
         let mut sent = Vec::with_capacity(4 + question.len());
         sent.extend_from_slice(&(question.len() as u32).to_le_bytes());
         sent.extend_from_slice(question);
         let bytes = self.bytes.get_mut();
-        bytes.write_all(&sent).and_then(|()| bytes.flush()).map_err(failed)?;
+        bytes.socket().begin()?;
+        bytes.write_all(&sent)?;
+        bytes.flush()?;
         let (mut kind, mut answer) = ([0], Vec::new());
-        self.bytes.read_exact(&mut kind).map_err(failed)?;
-        read_message(&mut self.bytes, REPLICA_ANSWER_BYTES, &mut answer).map_err(failed)?;
-        match kind[0] {
-            ANSWERED => Ok(answer),
-            REFUSED => Err(PeerRefusal::Said(String::from_utf8_lossy(&answer).into_owned())),
-            _ => Err(failed(invalid("an answer about a copy is none"))),
-        }
+        self.bytes.read_exact(&mut kind)?;
+        read_message(&mut self.bytes, REPLICA_ANSWER_BYTES, &mut answer)?;
+        Ok((kind[0], answer))
     }
 }
 
@@ -149,8 +275,9 @@ pub fn serve_copy_stream(
         sent.extend_from_slice(&body);
         bytes.get_mut().write_all(&sent)?;
         bytes.get_mut().flush()?;
-        // One large question leaves no memory behind.
+        // One that is large leaves no memory behind.
         question.shrink_to(KEPT_BYTES);
+        sent.shrink_to(KEPT_BYTES);
     }
 }
 
@@ -179,7 +306,9 @@ mod tests {
                 asked.push(byte[0]);
             }
             stream.write_all(head.as_bytes()).unwrap();
-            let _ended = serve_copy_stream(stream, answer);
+            if head == SWITCHED {
+                let _ended = serve_copy_stream(stream, answer);
+            }
             String::from_utf8(asked).unwrap()
         });
         (ServerState { control, ..ServerState::example() }, served)
@@ -210,14 +339,35 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_the_protocol_is_told_from_one_that_breaks_off() {
-        let head = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
-        let (state, _served) = server(head, |_| None);
-        assert!(CopyStream::begin(&state, "").unwrap().is_none());
-        let (state, _served) = server("HTTP/1.1 101", |_| None);
-        assert!(CopyStream::begin(&state, "").is_err());
+    fn a_server_without_the_protocol_is_told_from_one_that_is_not_reached() {
+        for head in [
+            "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n",
+            "HTTP/1.1 101",
+        ] {
+            let (state, served) = server(head, |_| None);
+            assert!(CopyStream::begin(&state, "").unwrap().is_none(), "{head}");
+            served.join().unwrap();
+        }
         let gone = ServerState { control: "http://127.0.0.1:1".to_owned(), ..ServerState::example() };
-        assert!(CopyStream::begin(&gone, "").is_err());
+        let why = CopyStream::begin(&gone, "").err().expect("nothing listens there");
+        assert!(why.starts_with("http://127.0.0.1:1: "), "{why}");
+    }
+
+    #[test]
+    fn an_answer_that_comes_byte_by_byte_is_waited_for_no_longer_than_any() {
+        let mut socket = TimedSocket::new(
+            TcpStream::connect(TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()).unwrap(),
+        )
+        .unwrap();
+        assert_eq!(socket.patience, REPLICA_TIMEOUT);
+        socket.deadline = Instant::now() + REPLICA_TIMEOUT / 4;
+        socket.go_on().unwrap();
+        assert!(socket.patience <= REPLICA_TIMEOUT / 4, "{:?}", socket.patience);
+        socket.deadline = Instant::now();
+        assert_eq!(socket.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        socket.begin().unwrap();
+        assert_eq!(socket.patience, REPLICA_TIMEOUT, "the next question has all of it");
     }
 
     #[test]

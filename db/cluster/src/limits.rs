@@ -161,10 +161,7 @@ pub const COPY_LOCK_WAIT: Duration = Duration::from_secs(1);
 pub const SWEEP_MAP_AGE: Duration = Duration::from_secs(5);
 /// Time between two looks for such copies.
 pub const COPY_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
-/// Connections over which other servers ask about copies here, at a time: each has a thread. Many more than a server has
-/// copies; what asks beyond it sends a request for each question.
-pub const COPY_STREAMS: usize = 256;
-/// Time after which such a connection without a question ends: its owner asks every [`HEARTBEAT`].
+/// Time after which a connection for questions about a copy ends that has none: its owner asks every [`HEARTBEAT`].
 pub const COPY_STREAM_IDLE: Duration = Duration::from_secs(10);
 /// Bytes of the head of the answer that begins such a connection, at most.
 pub(crate) const UPGRADE_HEAD_BYTES: usize = 16 << 10;

@@ -46,7 +46,7 @@ impl ReplicaLink {
         server: &ServerState,
         key: String,
     ) -> Result<ReplicaLink, String> {
-        let stream = CopyStream::begin(server, &key).map_err(|error| format!("{}: {error}", server.control))?;
+        let stream = CopyStream::begin(server, &key)?;
         Ok(ReplicaLink { stream, ..ReplicaLink::new(owner, name, server, key)? })
     }
 

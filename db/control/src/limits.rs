@@ -310,6 +310,12 @@ pub const CHANGE_WAITS_PER_TENANT: usize = 16;
 pub const COMMAND_REQUESTS: usize = 96;
 /// The same of one address: half of [`MAX_CONNECTIONS_PER_ADDRESS`]. A server has eight at a time.
 pub const COMMAND_REQUESTS_PER_ADDRESS: usize = 16;
+/// Connections over which other servers ask about copies here, at a time: a quarter of [`MAX_CONNECTIONS`], and a
+/// quarter of what the port has where that is fewer. Each has a thread. One more is answered by a request for each
+/// question.
+pub const COPY_STREAMS: usize = 64;
+/// The same of one address. A server has one for each copy of its log.
+pub const COPY_STREAMS_PER_ADDRESS: usize = 8;
 /// How long a request that may not wait does so anyway: its client asks again, and at once would be too often.
 pub const CHANGE_LATE_LOOK: Duration = Duration::from_secs(1);
 /// Time between two looks for a change: half of what a change of durability `interval` takes to reach the disk.

@@ -61,7 +61,7 @@ impl ServedCopies<'_> {
                 write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len())?;
                 stream.write_all(&answer)?;
             } else if self.has_streams {
-                stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")?;
+                stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: sandstorm-copies\r\n\r\n")?;
                 return serve_copy_stream(stream, |question| Some(Ok(self.answer(question))));
             } else {
                 stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;

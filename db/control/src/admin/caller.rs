@@ -117,7 +117,8 @@ pub(super) async fn guard(State(control): State<Arc<ControlState>>, request: Req
     let is_known = has_token || response.extensions().get::<EventActor>().is_some();
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let is_refused = status == StatusCode::UNAUTHORIZED;
-    if !is_known || rest == BodyRemainder::Pending || is_refused || control.limiter.is_crowded() {
+    let ends = !is_known || rest == BodyRemainder::Pending || is_refused || control.limiter.is_crowded();
+    if ends && status != StatusCode::SWITCHING_PROTOCOLS {
         close_after_response(&mut response);
     }
     response

@@ -2,7 +2,6 @@
 //! owns their keys. A worker runs them; this module only passes bytes on, without a thread that waits.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +15,8 @@ use super::ControlState;
 use super::body::RawBody;
 use super::cluster_copies::{no_cluster, peer_coordinator};
 use super::error::ApiError;
-use super::request_limiter::{RequestLimiter, RequestPermit};
-use crate::http_listener::{ConnectionLimiter, HttpPeer, PermitHandle, counted_address};
-use crate::limits::{COMMAND_REQUESTS, COMMAND_REQUESTS_PER_ADDRESS};
+use super::peer_limiter::PeerPermit;
+use crate::http_listener::HttpPeer;
 use sandstorm_dialects::limits::protocols::{FORWARDED_REQUEST_BYTES, FORWARDED_RESPONSE_BYTES};
 use sandstorm_net::forwarding::{ForwardedHead, ForwardedOutcome, push_answer};
 
@@ -31,32 +29,10 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// The requests with commands that are under way, by address. Those of this machine have none: they count for one of
-/// their own each.
-#[derive(Debug)]
-pub(super) struct CommandLimiter(Arc<RequestLimiter<SocketAddr>>);
-
-impl CommandLimiter {
-    /// A limiter for the port with these connections, of which it leaves half for other requests.
-    pub(super) fn new(connections: &ConnectionLimiter) -> CommandLimiter {
-        let all = COMMAND_REQUESTS.min(connections.limit() / 2);
-        CommandLimiter(RequestLimiter::new(all, COMMAND_REQUESTS_PER_ADDRESS))
-    }
-
-    /// Begins a request on a connection, which is not closed for another one's while it is worked on. `None`: as many
-    /// as may be are under way.
-    fn begin(&self, peer: SocketAddr, visit: &PermitHandle) -> Option<RequestPermit<SocketAddr>> {
-        let owner = counted_address(peer.ip()).map_or(peer, |address: IpAddr| SocketAddr::new(address, 0));
-        let permit = self.0.begin(owner)?;
-        visit.serve(true);
-        Some(permit)
-    }
-}
-
 /// Another server of the cluster that sends commands. It is looked at before the body is read. At the limit on requests
 /// there is no permit. The connection may then be closed for another one, such as a question whether this server is
 /// alive. The body is read only so that the sender sees the answer.
-pub(super) struct CommandPeer(pub(super) Option<RequestPermit<SocketAddr>>);
+pub(super) struct CommandPeer(pub(super) Option<PeerPermit>);
 
 impl FromRequestParts<Arc<ControlState>> for CommandPeer {
     type Rejection = ApiError;
@@ -64,7 +40,11 @@ impl FromRequestParts<Arc<ControlState>> for CommandPeer {
     async fn from_request_parts(parts: &mut Parts, control: &Arc<ControlState>) -> Result<CommandPeer, ApiError> {
         peer_coordinator(parts, control)?;
         let connection = parts.extensions.get();
-        let begin = |ConnectInfo(HttpPeer(peer, visit)): &ConnectInfo<HttpPeer>| control.commands.begin(*peer, visit);
+        let begin = |ConnectInfo(HttpPeer(peer, visit)): &ConnectInfo<HttpPeer>| {
+            let permit = control.commands.begin(*peer)?;
+            visit.serve(true);
+            Some(permit)
+        };
         Ok(CommandPeer(connection.and_then(begin)))
     }
 }
@@ -130,34 +110,4 @@ async fn pass_on(stream: StdUnixStream, commands: &[u8], answers: &mut Vec<u8>) 
     // Where the worker has ended it early, its last answers say why.
     let (read, _written) = tokio::join!(read, write);
     read
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_leave_connections_for_other_questions_of_their_server_and_of_others() {
-        let connections = ConnectionLimiter::new("port");
-        let commands = CommandLimiter::new(&connections);
-        let place = |address: &str| connections.place(address.parse().unwrap());
-        let begin = |address: &str| {
-            let connection = place(address).unwrap();
-            let permit = commands.begin(SocketAddr::new(address.parse().unwrap(), 7), &connection.visit());
-            (connection, permit)
-        };
-        // One server, with all the connections that it may have.
-        let of_one: Vec<_> = (0..crate::limits::MAX_CONNECTIONS_PER_ADDRESS).map(|_| begin("10.0.0.1")).collect();
-        let permits = of_one.iter().filter(|(_, permit)| permit.is_some()).count();
-        assert_eq!(permits, COMMAND_REQUESTS_PER_ADDRESS);
-        let question = place("10.0.0.1").expect("one that has no permit makes room");
-        question.visit().serve(true);
-        // All servers of a large cluster.
-        let of_all: Vec<_> = (0..2_000).map(|number| begin(&format!("10.1.{}.1", number % 100))).collect();
-        let permits = of_one.iter().chain(&of_all).filter(|(_, permit)| permit.is_some()).count();
-        assert_eq!(permits, COMMAND_REQUESTS.min(connections.limit() / 2));
-        assert!(place("10.2.0.1").is_some());
-        drop((of_one, of_all));
-        assert!(begin("10.0.0.1").1.is_some());
-    }
 }

@@ -58,6 +58,7 @@ mod overview;
 mod overview_page;
 mod page;
 mod page_sessions;
+mod peer_limiter;
 mod pending_calls;
 mod persistence_status;
 mod profile;
@@ -112,8 +113,8 @@ use crate::hot_keys::HotKeySampler;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
 use crate::isolation::IsolationMeter;
 use crate::limits::{
-    CHANGE_WAITS, CHANGE_WAITS_PER_TENANT, RECORD_PAGES, RECORD_PAGES_PER_TENANT, TRIGGER_CHANGES,
-    TRIGGER_CHANGES_PER_TENANT,
+    CHANGE_WAITS, CHANGE_WAITS_PER_TENANT, COMMAND_REQUESTS, COMMAND_REQUESTS_PER_ADDRESS, COPY_STREAMS,
+    COPY_STREAMS_PER_ADDRESS, RECORD_PAGES, RECORD_PAGES_PER_TENANT, TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT,
 };
 use crate::triggers::TriggerRunner;
 use crate::use_meter::TenantUseMeter;
@@ -121,7 +122,6 @@ use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
 pub use artifact_store::ArtifactStore;
 use artifact_store::ReloadedExtension;
-use cluster_commands::CommandLimiter;
 pub use control_plane::{ControlPlane, ControlStartError, DataPlaneView, RestoredExtensions};
 pub use deny_list::DenyList;
 use deployments::DeploymentMonitor;
@@ -133,6 +133,7 @@ pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
 use overview_page::OverviewCache;
 use page_sessions::PageSessions;
+use peer_limiter::PeerLimiter;
 use pending_calls::PendingCalls;
 use push_counts::PushCounts;
 use rebuild::RebuildJobs;
@@ -215,7 +216,9 @@ pub struct ControlState {
     /// Requests that wait for changes of a table.
     change_waits: Arc<RequestLimiter>,
     /// Requests of other servers with commands.
-    commands: CommandLimiter,
+    commands: PeerLimiter,
+    /// Connections over which other servers ask about copies here.
+    copy_streams: PeerLimiter,
     /// Changes of triggers under way.
     trigger_changes: Arc<RequestLimiter>,
     /// Held while workers are asked about calls under way.
@@ -271,7 +274,8 @@ impl ControlState {
             builds: PushCounts::default(),
             live_samples: LiveSamples::default(),
             certificate: OnceLock::new(),
-            commands: CommandLimiter::new(&limiter),
+            commands: PeerLimiter::new([COMMAND_REQUESTS, limiter.limit() / 2], COMMAND_REQUESTS_PER_ADDRESS),
+            copy_streams: PeerLimiter::new([COPY_STREAMS, limiter.limit() / 4], COPY_STREAMS_PER_ADDRESS),
             limiter,
             stop: Box::new(stop),
             history,

@@ -39,6 +39,10 @@ impl BlockingStream {
         }
         let (stream, permit) = parts.io.into_inner().into_parts();
         permit.visit().serve(true);
+        if permit.visit().is_evicted() {
+            // For another one, between its answer and this.
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
         let blocking = |stream: tokio::net::TcpStream| {
             let stream = stream.into_std()?;
             stream.set_nonblocking(false)?;

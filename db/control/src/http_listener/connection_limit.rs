@@ -309,7 +309,7 @@ impl PermitHandle {
         }
     }
 
-    fn is_evicted(&self) -> bool {
+    pub(crate) fn is_evicted(&self) -> bool {
         self.seat.shed.load(Relaxed)
     }
 }
