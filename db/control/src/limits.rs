@@ -385,6 +385,9 @@ pub const METRIC_SERIES_MAX: usize = 1_000;
 /// quota, which get series besides those, at most: an alert about one must not end because others are larger. A server
 /// with more has one cause for all.
 pub const METRIC_SERIES_IN_TROUBLE: usize = 1_000;
+/// Quotas of what is made by hand and then stays: a tenant that has all of it is in no trouble by that, so of tenants
+/// that have nearly used a quota those come first that have nearly used another one.
+pub const QUOTAS_FILLED_BY_HAND: &[&str] = &["tables", "extensions", "grants_given", "grants_received"];
 /// From so many of a thousand parts on, a quota counts as nearly used.
 pub const NEARLY_USED_PER_MILLE: u64 = 900;
 /// Least time between two samples of counters for findings: growth is counted over one to two of these.
