@@ -266,6 +266,11 @@ pub const LOAD_DRAW_PAUSE: Duration = Duration::from_millis(2);
 pub const BIG_KEYS: usize = 10;
 /// See there.
 pub const BIG_KEYS_MAX: usize = 100;
+/// Questions about calls under way that are asked of the workers at a time. Each takes a worker a millisecond at most,
+/// and a worker answers one in a turn.
+pub const CALL_LOOKS: usize = 8;
+/// The same about one tenant's: its own, and an operator's beside it.
+pub const CALL_LOOKS_PER_TENANT: usize = 2;
 /// Time that workers have to tell of calls under way: a turn of theirs takes some milliseconds at most.
 pub const CALLS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Seconds for which a profile is taken if the request gives no number.

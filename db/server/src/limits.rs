@@ -119,12 +119,14 @@ pub const SESSIONS_PER_PORT: usize = 65_536;
 pub const INVOCATIONS_PER_WORKER: usize = 1_536;
 /// Calls under way that a worker lists for somebody who asks: each takes less than a microsecond.
 pub const CALLS_SHOWN: usize = 100;
-/// Calls of these whose place it looks for: each may be polled for that, for [`CONTENDED_SLICE_US`] at most, and its
-/// stack of 16 KiB copied and walked. So the worker serves nobody else for a millisecond at most; it takes some 10 us
-/// for each, as a call that waits polls for a microsecond.
+/// Looks for the places of these, in one answer: a call may be polled for that, for [`CONTENDED_SLICE_US`] at most, and
+/// its stack of 16 KiB copied and walked. So the worker serves nobody else for a millisecond at most; a look takes some
+/// 10 us, as a call that waits polls for a microsecond. A call that has nothing to look at counts for none.
 ///
 /// [`CONTENDED_SLICE_US`]: sandstorm_extension::limits::CONTENDED_SLICE_US
 pub const CALLS_LOOKED_AT: usize = 16;
+/// Questions about calls that wait for a worker, which answers one in a turn; more than the control port has under way.
+pub const CALL_LOOKS_WAITING: usize = 16;
 /// Age that the time of day may have when records expire by it, microseconds. It is read in milliseconds, and a turn of
 /// a polling worker is shorter than ten readings of a clock.
 pub const CLOCK_MAX_AGE_US: u64 = 250;
