@@ -229,9 +229,13 @@ pub const PENDING_DATAGRAM_BYTES: usize = 4 << 20;
 /// Bytes of a UDP port's datagrams that wait for other servers of the cluster, with their answers so far; beyond it
 /// they are dropped. As many as may wait for three servers, with a value of a KiB and a half each.
 pub const FORWARDED_DATAGRAM_BYTES: usize = 4 << 20;
-/// Bytes of the same with the answers of other servers, which wait until the worker sends them: a datagram whose answer
-/// would exceed it is dropped, and no further one waits meanwhile. Some values of the greatest reply.
+/// Bytes of the same with the answers of other servers, which wait until the worker sends them: an answer that would
+/// exceed it is left out, unless it is short, and no further datagram waits meanwhile. Some values of the greatest
+/// reply.
 pub const FORWARDED_ANSWERS_BYTES: usize = 16 << 20;
+/// Bytes of an answer that is never left out: what is said of a write. A datagram has some dozens of commands, so those
+/// that may wait have some MiB of such answers at most.
+pub const SHORT_FORWARDED_ANSWER_BYTES: usize = 64;
 /// Time after which a datagram asks no further server, nanoseconds: longer than clients wait for an answer, and as long
 /// as a command of a connection waits for one.
 pub const FORWARDED_DATAGRAM_NS: u64 = 5_000_000_000;
