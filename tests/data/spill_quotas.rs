@@ -123,6 +123,8 @@ fn a_datagram_of_memcached_does_not_wait_and_the_next_one_finds_the_record() {
 
 const WAITS: &str = "#![no_std]
 #![forbid(unsafe_code)]
+use core::future::{Future, poll_fn};
+use core::pin::pin;
 use sandstorm_api::prelude::*;
 
 /// The number of a record; behind `>` that of one which the other extension reads.
@@ -140,8 +142,14 @@ async fn ask(db: Db<'_>, number: &[u8]) -> Result<(), Error> {
 
 async fn load(db: Db<'_>, number: &[u8]) -> Result<(), Error> {
     let table = db.table(\"large\")?;
-    let found = db.get(table, number).await?.ok_or(Error::not_found(\"it is gone\"))?;
-    db.reply(found.value())
+    let mut get = pin!(db.get(table, number));
+    let found = poll_fn(|context| {
+        let found = get.as_mut().poll(context);
+        // A record in memory: nothing is waited for here.
+        let _counted = pin!(db.increment(table, b\"polls\", 1)).poll(context);
+        found
+    });
+    db.reply(found.await?.ok_or(Error::not_found(\"it is gone\"))?.value())
 }
 ";
 
@@ -158,7 +166,17 @@ fn is_found(call: &CallReport) -> bool {
     };
     let [inner, outer] = &call.levels[..] else { return false };
     let states = (call.state.as_str(), inner.state.as_str(), outer.state.as_str());
-    states == ("disk", "disk", "call") && at(inner, line_of("db.get(")) && outer.places.is_empty()
+    states == ("disk", "disk", "call")
+        && at(inner, line_of("get.as_mut()"))
+        && !at(inner, line_of("db.increment("))
+        && outer.places.is_empty()
+}
+
+/// The polls that the calls have counted.
+fn counted_polls(plane: &DataPlane, id: u32) -> u64 {
+    let counted = Wire::new(plane, 0, id).one(Operation::increment(LARGE, b"polls", 0));
+    assert_eq!(counted.status, RpcStatus::Ok, "{}", counted.text());
+    counted.number
 }
 
 #[test]
@@ -210,6 +228,8 @@ fn a_call_that_waits_for_the_disk_is_found_at_its_line_and_then_goes_on() {
             assert_eq!((answer.status, &answer.value), (RpcStatus::Ok, &value(100 + number)), "{}", answer.text());
         }
     });
+    let polls = counted_polls(&plane, id);
+    assert!(polls >= u64::from(CALLS), "each has counted its polls: {polls}");
     let unknown = control.calls("a", Some("nothing"), false);
     assert!(matches!(unknown, Err(ControlError::NotFound { .. })), "{unknown:?}");
 }

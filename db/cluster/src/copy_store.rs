@@ -15,6 +15,7 @@ use sandstorm_log::{
 };
 
 use crate::copy_coordinator::CopyName;
+use crate::gone_copies::{GoneCopy, remove_gone};
 use crate::limits::{
     COPY_FREE_BYTES, COPY_IDLE, COPY_LOCK_WAIT, COPY_NEW_FREE_BYTES, DAMAGE_NOTES, EARLIER_LEASE, LEASE,
 };
@@ -149,20 +150,6 @@ pub(crate) fn of_files(error: LogError) -> ReplicaError {
             ReplicaError::Damaged(format!("{file} is damaged at byte {offset}: {what}"))
         }
         error => ReplicaError::Log(error),
-    }
-}
-
-/// Begins the name of the folder of a copy that is being removed: what is left of one after a stop is no copy.
-const GONE_PREFIX: &str = ".gone-";
-
-/// Removes the folders of copies whose removal was not ended.
-fn remove_gone(copies: &Path) {
-    let Ok(entries) = std::fs::read_dir(copies) else { return };
-    let is_gone = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(GONE_PREFIX);
-    for entry in entries.filter_map(Result::ok).filter(is_gone) {
-        if let Err(error) = std::fs::remove_dir_all(entry.path()) {
-            tracing::warn!("{} stays: {error}", entry.path().display());
-        }
     }
 }
 
@@ -384,7 +371,12 @@ impl CopyStore {
         head.check_lease().map_err(|why| LogError::unusable(&folder_name(&name), &why))?;
         // Only an owner that begins with a copy has it made: a copy that is missing later has lost what it promised.
         let makes = matches!(head.ask, ReplicaAsk::State { makes: true });
-        let access = if makes { CopyAccess::Makes } else { CopyAccess::Uses };
+        let access = match head.ask {
+            ReplicaAsk::State { makes: true } => CopyAccess::Makes,
+            // Also one that is damaged, if it is open.
+            ReplicaAsk::Remove => CopyAccess::Looks,
+            ReplicaAsk::State { .. } | ReplicaAsk::Append | ReplicaAsk::Trim { .. } => CopyAccess::Uses,
+        };
         // Behind a disk that hangs no more threads gather than there are questions in this time: they are asked again.
         let busy = || LogError::unusable(&folder_name(&name), "the copy's disk is busy");
         // Asked of the disk before the lock of all copies.
@@ -394,15 +386,13 @@ impl CopyStore {
             if !open.contains_key(&name) && !self.path_of(&name).is_dir() {
                 room?;
             }
-            let copy = self.copy(&mut open, &name, access)?;
-            if head.ask == ReplicaAsk::Remove {
-                // A sealed copy, or one that an earlier epoch asks about, stays.
-                copy.try_lock_for(COPY_LOCK_WAIT).ok_or_else(busy)?.replica.state(head.epoch)?;
-                self.remove(&mut open, &name);
-                return Ok(None);
-            }
-            copy
+            self.copy(&mut open, &name, access)?
         };
+        if head.ask == ReplicaAsk::Remove {
+            let gone = self.take_out_for_owner(&name, &copy, head.epoch)?.ok_or_else(busy)?;
+            gone.delete(&self.folder);
+            return Ok(None);
+        }
         let copy = &mut *copy.try_lock_for(COPY_LOCK_WAIT).ok_or_else(busy)?;
         self.check_damage(&name)?;
         copy.has_told |= matches!(head.ask, ReplicaAsk::State { .. });
@@ -488,17 +478,6 @@ impl CopyStore {
         names
     }
 
-    /// Removes the folder of a copy. It has another name first: half of one would be opened as a damaged copy.
-    fn remove_folder(&self, name: &CopyName) -> std::io::Result<()> {
-        let gone = self.folder.join(format!("{GONE_PREFIX}{}", folder_name(name)));
-        if gone.exists() {
-            std::fs::remove_dir_all(&gone)?;
-        }
-        std::fs::rename(self.path_of(name), &gone)?;
-        std::fs::File::open(&self.folder)?.sync_all()?;
-        std::fs::remove_dir_all(gone)
-    }
-
     /// Removes copies that no generation has and no owner has asked for a while: their owners have others now.
     /// `read_at` is when the generations were read: one that was asked for later may be of one by now.
     pub(crate) fn remove_unneeded(&self, is_needed: impl Fn(&CopyName) -> bool, read_at: Instant) {
@@ -508,18 +487,38 @@ impl CopyStore {
             if read_at.saturating_duration_since(used) < COPY_IDLE {
                 continue;
             }
-            self.remove(&mut open, &name);
+            let gone = self.take_out(&mut open, &name);
+            drop(open);
+            gone.delete(&self.folder);
         }
     }
 
-    fn remove(&self, open: &mut KnownCopies, name: &CopyName) {
-        open.remove(name);
+    /// Takes out a copy whose owner of this epoch does not want it any more. `None`: it is busy.
+    fn take_out_for_owner(
+        &self,
+        name: &CopyName,
+        copy: &Arc<Mutex<OpenCopy>>,
+        epoch: u64,
+    ) -> Result<Option<GoneCopy<Mutex<OpenCopy>>>, ReplicaError> {
+        let Some(locked) = copy.try_lock_for(COPY_LOCK_WAIT) else { return Ok(None) };
+        // One that is sealed, or that an earlier epoch asks about, stays.
+        locked.replica.may_be_removed(epoch)?;
+        // Nothing waits for a copy under the lock of all, so that lock may be waited for under that of a copy.
+        let Some(mut open) = self.open.try_lock_for(COPY_LOCK_WAIT) else { return Ok(None) };
+        match open.get(name) {
+            Some(known) if Arc::ptr_eq(&known.copy, copy) => Ok(Some(self.take_out(&mut open, name))),
+            // It was removed meanwhile, and maybe another one made.
+            _ => Err(ReplicaError::Missing),
+        }
+    }
+
+    /// Takes a copy from among those that are here: another one of its name may be made from then on. Its folder gets
+    /// another name, as half of one would be opened as a damaged copy.
+    fn take_out(&self, open: &mut KnownCopies, name: &CopyName) -> GoneCopy<Mutex<OpenCopy>> {
+        let known = open.remove(name);
         self.heard.lock().remove(name);
         self.damage.lock().copies.remove(name);
-        match self.remove_folder(name) {
-            Ok(()) => tracing::info!(owner = %name.0, "a copy that is needed no more was removed"),
-            Err(error) => tracing::warn!(owner = %name.0, "a copy that is needed no more stays: {error}"),
-        }
+        GoneCopy::rename((&self.folder, &folder_name(name)), &name.0, known.map(|known| known.copy))
     }
 }
 

@@ -42,6 +42,7 @@ mod forward_queue;
 mod forwarder;
 mod generations;
 mod given_up_copies;
+mod gone_copies;
 mod kept_changes;
 mod last_changes;
 mod life_link;

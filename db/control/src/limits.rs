@@ -266,6 +266,11 @@ pub const LOAD_DRAW_PAUSE: Duration = Duration::from_millis(2);
 pub const BIG_KEYS: usize = 10;
 /// See there.
 pub const BIG_KEYS_MAX: usize = 100;
+/// Questions about calls under way that are asked of the workers at a time. Each takes a worker a millisecond at most,
+/// and a worker answers one in a turn.
+pub const CALL_LOOKS: usize = 8;
+/// The same about one tenant's: its own, and an operator's beside it.
+pub const CALL_LOOKS_PER_TENANT: usize = 2;
 /// Time that workers have to tell of calls under way: a turn of theirs takes some milliseconds at most.
 pub const CALLS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Seconds for which a profile is taken if the request gives no number.
@@ -391,7 +396,10 @@ pub const METRIC_SERIES_MAX: usize = 1_000;
 /// quota, which get series besides those, at most: an alert about one must not end because others are larger. A server
 /// with more has one cause for all.
 pub const METRIC_SERIES_IN_TROUBLE: usize = 1_000;
-/// From this part on, in thousandths, a quota counts as nearly used.
+/// Quotas of what is made by hand and then stays: a tenant that has all of it is in no trouble by that, so of tenants
+/// that have nearly used a quota those come first that have nearly used another one.
+pub const QUOTAS_FILLED_BY_HAND: &[&str] = &["tables", "extensions", "grants_given", "grants_received"];
+/// From so many of a thousand parts on, a quota counts as nearly used.
 pub const NEARLY_USED_PER_MILLE: u64 = 900;
 /// Least time between two samples of counters for findings: growth is counted over one to two of these.
 pub const LIVE_SAMPLE_INTERVAL: Duration = Duration::from_secs(10);

@@ -537,7 +537,7 @@ impl SharedLog {
 
     /// Keeps the last frames in memory while copies or tails read them.
     pub(crate) fn want_recent(&self) {
-        self.recent.want(self.retain_from.load(Relaxed).min(self.ship_from.load(Relaxed)) != u64::MAX);
+        self.recent.want(|| self.retain_from.load(Relaxed).min(self.ship_from.load(Relaxed)) != u64::MAX);
     }
 
     /// Wakes the callers that wait for a position, so that they look again.

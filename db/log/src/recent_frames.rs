@@ -24,9 +24,11 @@ pub(crate) struct RecentFrames {
 }
 
 impl RecentFrames {
-    /// Has the next writes be kept, or no more.
-    pub(crate) fn want(&self, is_wanted: bool) {
-        self.is_wanted.store(is_wanted, Relaxed);
+    /// Has the next writes be kept, or no more. Of several who say so at once the last one has seen what the others
+    /// have changed before: it is asked under the lock.
+    pub(crate) fn want(&self, is_wanted: impl FnOnce() -> bool) {
+        let _one_after_the_other = self.writes.lock();
+        self.is_wanted.store(is_wanted(), Relaxed);
     }
 
     /// Keeps frames that are on the disk, if they are wanted. Large writes are left to the disk.
@@ -55,7 +57,33 @@ impl RecentFrames {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    #[test]
+    fn of_two_that_change_at_once_what_is_wanted_the_last_one_has_seen_both() {
+        let (recent, is_shipped, has_other_ended) =
+            (RecentFrames::default(), AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            recent.want(|| {
+                let seen = is_shipped.load(Relaxed);
+                // Copies begin to need the log just behind the look of a tail that has ended.
+                scope.spawn(|| {
+                    is_shipped.store(true, Relaxed);
+                    recent.want(|| is_shipped.load(Relaxed));
+                    has_other_ended.store(true, Relaxed);
+                });
+                // It ends now if nothing has it wait.
+                let begun = Instant::now();
+                while !has_other_ended.load(Relaxed) && begun.elapsed() < Duration::from_millis(300) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                seen
+            });
+        });
+        assert!(recent.is_wanted.load(Relaxed), "what copies need is kept");
+    }
 
     #[test]
     fn the_last_small_writes_are_read_by_their_segment_and_offset() {
@@ -66,7 +94,7 @@ mod tests {
         };
         recent.note(1, 0, b"unwanted");
         assert_eq!(read(1, 0), None);
-        recent.want(true);
+        recent.want(|| true);
         recent.note(1, 100, b"abcd");
         recent.note(1, 104, b"ef");
         recent.note(2, 100, b"gh");

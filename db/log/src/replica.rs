@@ -453,6 +453,18 @@ impl ReplicaFolder {
         self.failure.is_some()
     }
 
+    /// Whether an owner of this epoch may have it removed, also where its disk has failed: nothing is written for that.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Sealed`], [`ReplicaError::OldEpoch`].
+    pub fn may_be_removed(&self, epoch: u64) -> Result<(), ReplicaError> {
+        match self.promise {
+            ReplicaPromise { is_sealed: true, .. } => Err(ReplicaError::Sealed),
+            ReplicaPromise { epoch: promised, .. } if epoch < promised => Err(ReplicaError::OldEpoch(promised)),
+            ReplicaPromise { .. } => Ok(()),
+        }
+    }
+
     /// Looks whether a sealed copy misses frames that it had confirmed: an open one was refused for that, and this one
     /// was opened nevertheless, since others may need what is left of it.
     ///

@@ -31,7 +31,8 @@ pub(crate) struct ReplicaFile {
     pending: FrameBuffer,
     /// The position before them.
     pending_from: u64,
-    /// The offset up to which the file is filled with zeros, or with frames: the file does not grow up to there.
+    /// The offset up to which the file is filled with zeros, or with frames: the file does not grow up to there. Or, if
+    /// there was no room for zeros: up to which none are tried again.
     zeros_to: u64,
 }
 
@@ -88,12 +89,46 @@ impl ReplicaFile {
     /// one of the disk; else the file system writes to its journal, too. A disk without room is met by the next frame.
     fn fill_ahead(&mut self) -> std::io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        match fill_with_zeros(&**file, self.offset..self.offset + REPLICA_ZERO_BYTES) {
-            Ok(()) => self.zeros_to = self.offset + REPLICA_ZERO_BYTES,
-            // Nor does it take a MiB of what a quota leaves for frames.
-            Err(error) if [ErrorKind::StorageFull, ErrorKind::QuotaExceeded].contains(&error.kind()) => {}
-            Err(error) => return Err(error),
+        self.zeros_to = self.offset + REPLICA_ZERO_BYTES;
+        match fill_with_zeros(&**file, self.offset..self.zeros_to) {
+            // Nor does it take a MiB of what a quota leaves for frames. Tried at each batch, it would take some of what
+            // others have made room of, each time, and the answer would wait for that.
+            Err(error) if [ErrorKind::StorageFull, ErrorKind::QuotaExceeded].contains(&error.kind()) => Ok(()),
+            filled => filled,
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::LogDisk;
+    use crate::disk::simulated::SimulatedDisk;
+    use crate::frame::FileKind;
+    use crate::limits::BLOCK_BYTES;
+
+    #[test]
+    fn a_disk_without_room_for_zeros_is_not_asked_for_it_again_at_each_batch() {
+        let (kind, number) = (FileKind::Segment, 1);
+        let header = FileHeader { format: 1, kind, log_id: 7, number, first_position: 0, made_ms: 1 };
+        let operations = |room: Option<u64>| {
+            let disk = SimulatedDisk::default();
+            let made = disk.create("a").expect("a file");
+            let mut file = ReplicaFile::new(header, Some(made), BLOCK_BYTES, 0);
+            let mut counts = Vec::new();
+            for _ in 0..8 {
+                // Whatever others make room of.
+                disk.set_capacity(room.map(|room| disk.used() + room));
+                let before = disk.operations();
+                file.add(&[7; FRAME_HEADER_BYTES + 100]);
+                file.flush().expect("there is room for a frame");
+                counts.push(disk.operations() - before);
+            }
+            (counts, disk.used())
+        };
+        let (filled, _) = operations(None);
+        let (full, used) = operations(Some(4 * BLOCK_BYTES));
+        assert_eq!(full[1..], filled[1..], "frames and nothing else");
+        assert!(full[1] < filled[0] && used < REPLICA_ZERO_BYTES / 4, "{full:?} {filled:?} {used}");
     }
 }

@@ -100,6 +100,12 @@ impl ReplicaLedger {
         if !follows {
             return gap(format!("{} does not follow its files", kind.file_name(number)));
         }
+        // A question that comes late would take what follows into a file that is not published.
+        if self.files(kind).published.get(&number).is_some_and(|known| known.state.header == *header)
+            && !is_replica_broken(ReplicaRule::ReplacementsEndNoEarlier)
+        {
+            return gap(format!("{} is there already", kind.file_name(number)));
+        }
         let position = if kind == FileKind::Segment { header.first_position } else { 0 };
         let bytes = header.encode();
         let state = ReplicaFileState { header: *header, offset: BLOCK_BYTES, position };

@@ -19,7 +19,7 @@ use crate::limits::GATHER_TIME;
 use crate::options::LogOptions;
 use crate::recovery::{ChangeVisitor, ReplaySummary};
 use crate::replica::{LogReplica, ReplicaError, ReplicaState};
-use crate::replica_format::ReplicaBatch;
+use crate::replica_format::{BatchItem, ReplicaBatch};
 use crate::shipper::LogShipper;
 
 /// The options of an owner's log: small segments, and all of it stays for the replica.
@@ -181,6 +181,24 @@ pub fn conforms(host: &mut dyn ReplicaHost) -> Result<(), String> {
     seals_are_for_good(host, &mut source)
 }
 
+/// Of the pieces of a batch those of its last segment, which begins there, without the one that publishes it.
+fn last_file_unpublished(batch: &ReplicaBatch) -> ReplicaBatch {
+    let mut part = ReplicaBatch::default();
+    for item in batch.items().flatten() {
+        match item {
+            BatchItem::Begin(header) if header.kind == FileKind::Segment => {
+                part = ReplicaBatch::default();
+                part.begin(&header);
+            }
+            BatchItem::Frame { kind: FileKind::Segment, number, offset, bytes } => {
+                part.frame((FileKind::Segment, number), offset, bytes);
+            }
+            BatchItem::Begin(_) | BatchItem::Frame { .. } | BatchItem::Publish(..) => {}
+        }
+    }
+    part
+}
+
 /// It has what it was sent, tells it, and takes nothing that does not follow.
 fn takes_what_follows(replica: &mut dyn LogReplica, source: &mut SourceLog) -> Result<u64, String> {
     (0..30).for_each(|_| source.write());
@@ -195,6 +213,8 @@ fn takes_what_follows(replica: &mut dyn LogReplica, source: &mut SourceLog) -> R
     let all = again.next_batch(true).map_err(|error| error.to_string())?;
     is_gap("all of it once more", replica.append(3, &all))?;
     expect("a refusal changes nothing", replica.state(3), Ok(state))?;
+    // What follows would go into that file, and be confirmed, and the state knows no file that was not published.
+    is_gap("the last file once more, late and not to its end", replica.append(3, &last_file_unpublished(&all)))?;
     source.write();
     let more = shipper.next_batch(true).map_err(|error| error.to_string())?;
     replica.append(3, &more).map_err(said("appended"))?;

@@ -3,9 +3,10 @@
 
 use sandstorm_api::abi;
 use sandstorm_store::spill::{ColdMiss, SpillReadError};
-use sandstorm_store::{EpochGuard, Participant, RecordRef, RecordTable};
+use sandstorm_store::{EpochGuard, Participant, RecordRef, RecordTable, StoreError};
 
-use super::invocation::{InvocationHandle, InvocationState};
+use super::host_call::store_error_status;
+use super::invocation::{InvocationHandle, InvocationState, NO_LATE_POLLS};
 use super::invocation_trace::ColdWaits;
 
 /// Where a scan goes on, and how it is to be answered.
@@ -42,10 +43,22 @@ pub(super) fn scan_table<'g>(
 }
 
 impl InvocationState {
-    /// Returns the status of a call that has met a cold record.
+    /// Returns the status of a call that has met a cold record, and notes where, if somebody looks.
+    #[cold]
+    pub(super) fn met_cold(&self) -> u32 {
+        self.note_look();
+        self.cold_status()
+    }
+
+    /// Returns the status of a store's error. A cold record that was met is noted, as in [`Self::met_cold`].
+    #[cold]
+    pub(super) fn write_status(&self, error: StoreError) -> u32 {
+        if error == StoreError::Cold { self.met_cold() } else { store_error_status(error) }
+    }
+
+    /// Returns the status of a call that meets a cold record. Nothing is noted: it may meet none.
     #[cold]
     pub(super) fn cold_status(&self) -> u32 {
-        self.note_look();
         match self.shown.cold_failure() {
             None => abi::STATUS_COLD,
             // It may be read later.
@@ -62,10 +75,18 @@ impl InvocationState {
         }
     }
 
+    /// The same, of a call that was answered so.
+    #[cold]
+    pub(super) fn note_if(&self, is_cold: bool) {
+        if is_cold {
+            self.note_look();
+        }
+    }
+
     /// Returns the status of a call that has found nothing: it may have met a cold record.
     #[inline(always)]
     pub(super) fn absent_status(&self) -> u32 {
-        if self.shown.has_cold() { self.cold_status() } else { abi::STATUS_NOT_FOUND }
+        if self.shown.has_cold() { self.met_cold() } else { abi::STATUS_NOT_FOUND }
     }
 
     /// Ends a poll: takes what its writes have met. If these operations have failed, nothing is waited for.
@@ -99,10 +120,10 @@ impl InvocationHandle {
     }
 
     /// Has its next poll end it if much memory waits to be freed then, and it is under way for too long: it waits for
-    /// its quota, and what it has read must not be freed meanwhile.
+    /// its quota, and what it has read must not be freed meanwhile. If that is over by then, nothing comes of it.
     pub fn give_no_late_polls(&mut self) {
         let body = self.body_mut();
-        body.late_polls = u32::MAX;
+        body.late_polls = NO_LATE_POLLS;
         if let Some(callee) = body.calls.as_mut().and_then(|calls| calls.callee.as_mut()) {
             callee.give_no_late_polls();
         }

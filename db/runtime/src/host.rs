@@ -12,8 +12,7 @@ use super::cold_records::{ScanFrom, scan_table};
 use super::commit::commit;
 use super::extension_calls::{call_begin, call_end, call_part, call_return};
 use super::host_call::{
-    call, call_inline, cold_error_status, enter_call, guest_bytes, guest_keys, raw_record, status_code,
-    store_error_status,
+    call, call_inline, enter_call, guest_bytes, guest_keys, raw_record, status_code, store_error_status,
 };
 use super::invocation::InvocationState;
 use super::log_calls::log_line;
@@ -220,7 +219,7 @@ unsafe extern "C" fn get_many(
             out.add(at).write(record);
         }
         if body.shown.has_cold() {
-            return Err(body.cold_status());
+            return Err(body.met_cold());
         }
         body.reads += reads;
         body.read_bytes += read_bytes;
@@ -296,10 +295,9 @@ unsafe extern "C" fn increment(
     let add = |body: &mut InvocationState, participant: &Participant| unsafe {
         let key = guest_bytes(key, key_len, MAX_KEY_BYTES)?;
         let now_ms = body.abi.now_ms;
-        let cold = body.cold_status();
         let table = body.table_to_write(table)?;
         let added = table.increment(participant, table.hash(key), key, delta, now_ms);
-        sum.write(added.map_err(|error| cold_error_status(error, cold))?.0);
+        sum.write(added.map_err(|error| body.write_status(error))?.0);
         Ok(())
     };
     // SAFETY: this is a host function.
@@ -334,7 +332,8 @@ unsafe extern "C" fn scan(
         };
         if limit > 0 && finished != abi::CURSOR_FINISHED {
             let guard = participant.guard();
-            match scan_table((table, &guard), participant, from, &mut add)? {
+            let scanned = scan_table((table, &guard), participant, from, &mut add);
+            match scanned.inspect_err(|status| body.note_if(*status == cold_status))? {
                 Some(next) => (*cursor).position = next,
                 None => (*cursor).finished = abi::CURSOR_FINISHED,
             }

@@ -206,11 +206,6 @@ pub(super) fn status_code<T>(result: Result<T, u32>) -> u32 {
     }
 }
 
-/// Returns the status of a store's error, and `cold` where a cold record was met.
-pub(super) fn cold_error_status(error: StoreError, cold: u32) -> u32 {
-    if error == StoreError::Cold { cold } else { store_error_status(error) }
-}
-
 pub(super) fn store_error_status(error: StoreError) -> u32 {
     match error {
         StoreError::Conflict => abi::STATUS_CONFLICT,

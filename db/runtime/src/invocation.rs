@@ -44,6 +44,9 @@ use sandstorm_store::{EpochPin, ShownPosition};
 /// pointer.
 pub type UserData = [u64; 3];
 
+/// See [`InvocationHandle::give_no_late_polls`]: more than any rule leaves.
+pub(super) const NO_LATE_POLLS: u32 = u32::MAX;
+
 /// The progress of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InvocationStage {
@@ -90,7 +93,7 @@ pub(super) struct InvocationState {
     pub(super) slot: *mut u8,
     pub(super) stage: InvocationStage,
     pub(super) code: u32,
-    /// Polls since it became overdue.
+    /// Polls since it became overdue; [`NO_LATE_POLLS`]: its next one then is one too many.
     pub(super) late_polls: u32,
     /// Polls, and those of them that ended by a switch.
     pub(super) polls: u32,
@@ -512,6 +515,14 @@ impl InvocationState {
         self.code = 0;
         self.stage = InvocationStage::Retrying;
         Ok(())
+    }
+
+    /// It is not under way for too long: what was taken from it for the case that it would be is its own again.
+    #[inline(always)]
+    pub(super) fn restore_late_polls(&mut self) {
+        if self.late_polls == NO_LATE_POLLS {
+            self.late_polls = 0;
+        }
     }
 
     /// Counts a poll after the end of the invocation's life, of which it may have so many; returns whether that was one

@@ -6,11 +6,11 @@
 use sandstorm_api::abi::{self, MAX_RANDOM_BYTES};
 
 use super::clock::clock_us;
-use super::host_call::{call, call_inline, cold_error_status, guest_bytes, status_code};
+use super::host_call::{call, call_inline, guest_bytes, status_code};
 use super::invocation::InvocationState;
 use sandstorm_catalog::TenantView;
 use sandstorm_store::limits::MAX_KEY_BYTES;
-use sandstorm_store::{Participant, RecordTable, RecordUpdate, UpdateValue, expiry_ms};
+use sandstorm_store::{Participant, RecordTable, RecordUpdate, StoreError, UpdateValue, expiry_ms};
 
 pub(super) unsafe extern "C" fn expiry(
     invocation: *mut abi::InvocationHeader,
@@ -60,21 +60,27 @@ pub(super) unsafe extern "C" fn touch(
     let write = |body: &mut InvocationState, participant: &Participant| unsafe {
         let key = guest_bytes(key, key_len, MAX_KEY_BYTES)?;
         let now_ms = body.abi.now_ms;
-        let cold = body.cold_status();
-        touch_record(body.table_to_write(table)?, participant, key, now_ms, (ttl_ms, cold))
+        match touch_record(body.table_to_write(table)?, participant, key, now_ms, ttl_ms) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(abi::STATUS_NOT_FOUND),
+            Err(error) => Err(body.write_status(error)),
+        }
     };
     // SAFETY: this is a host function.
     unsafe { call(invocation, |body, participant| status_code(write(body, participant))) }
 }
 
-/// Lets a record expire after so many milliseconds from now; 0: never. `cold` is the status where it is on the disk.
+/// Lets a record expire after so many milliseconds from now; 0: never. Returns whether there is one.
+///
+/// # Errors
+/// The store's: [`StoreError::Cold`] where it is on the disk.
 pub(super) fn touch_record(
     table: &RecordTable,
     participant: &Participant,
     key: &[u8],
     now_ms: u64,
-    (ttl_ms, cold): (u64, u32),
-) -> Result<(), u32> {
+    ttl_ms: u64,
+) -> Result<bool, StoreError> {
     let expires_at_ms = if ttl_ms == 0 { 0 } else { expiry_ms(now_ms, ttl_ms) };
     let touched = table.update(participant, table.hash(key), key, now_ms, |found| match found {
         None => RecordUpdate::Keep(false),
@@ -83,11 +89,7 @@ pub(super) fn touch_record(
             RecordUpdate::Put { value, flags, expires_at_ms, answer: true }
         }
     });
-    match touched {
-        Ok((true, _)) => Ok(()),
-        Ok((false, _)) => Err(abi::STATUS_NOT_FOUND),
-        Err(error) => Err(cold_error_status(error, cold)),
-    }
+    touched.map(|(is_there, _)| is_there)
 }
 
 pub(super) unsafe extern "C" fn random(invocation: *mut abi::InvocationHeader, bytes: *mut u8, len: usize) -> u32 {

@@ -19,7 +19,7 @@ use super::cold_records::{ScanFrom, scan_table};
 use super::guest_memory::GuestMemory;
 use super::guest_value::GuestAddress;
 use super::host::condition_of;
-use super::host_call::{cold_error_status, store_error_status};
+use super::host_call::store_error_status;
 use super::invocation::InvocationState;
 use super::sandbox_switch::trap_sandboxed;
 use super::worker_block::{CONTINUE_CALL, HostAnswer, WorkerBlock};
@@ -378,10 +378,9 @@ impl SandboxCall<'_> {
     fn increment(&mut self, table: u64, key: GuestAddress, len: u32, by: i64, sum: GuestAddress) -> CallResult<()> {
         let key = self.key(key, len)?;
         let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
-        let cold = self.body.cold_status();
         let table = self.body.table_to_write(table)?;
         let sums = table.increment(participant, table.hash(key), key, by, now_ms);
-        let sums = sums.map_err(|error| cold_error_status(error, cold))?;
+        let sums = sums.map_err(|error| self.body.write_status(error))?;
         Ok(self.write_wanted(sum, sums.0)?)
     }
 
@@ -409,7 +408,8 @@ impl SandboxCall<'_> {
                 }
             };
             let guard = participant.guard();
-            match scan_table((table, &guard), participant, from, &mut add)? {
+            let scanned = scan_table((table, &guard), participant, from, &mut add);
+            match scanned.inspect_err(|status| self.body.note_if(*status == cold_status))? {
                 Some(next) => at.position = next,
                 None => at.finished = abi::CURSOR_FINISHED,
             }
@@ -529,7 +529,7 @@ impl SandboxCall<'_> {
                 self.find(table, hash, key)?;
             }
             if self.body.shown.has_cold() {
-                return Err(self.body.cold_status().into());
+                return Err(self.body.met_cold().into());
             }
         }
         for index in 0..count_of(count)? {

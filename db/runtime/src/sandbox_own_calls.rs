@@ -27,8 +27,11 @@ impl SandboxCall<'_> {
     pub(super) fn touch(&mut self, table: u64, (key, key_len): (GuestAddress, u32), ttl_ms: u64) -> CallResult<()> {
         let key = self.key(key, key_len)?;
         let (now_ms, participant) = (self.body.abi.now_ms, self.participant);
-        let cold = self.body.cold_status();
-        Ok(touch_record(self.body.table_to_write(table)?, participant, key, now_ms, (ttl_ms, cold))?)
+        match touch_record(self.body.table_to_write(table)?, participant, key, now_ms, ttl_ms) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(abi::STATUS_NOT_FOUND.into()),
+            Err(error) => Err(self.body.write_status(error).into()),
+        }
     }
 
     pub(super) fn secret(

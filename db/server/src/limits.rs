@@ -119,12 +119,14 @@ pub const SESSIONS_PER_PORT: usize = 65_536;
 pub const INVOCATIONS_PER_WORKER: usize = 1_536;
 /// Calls under way that a worker lists for one request: each takes less than a microsecond.
 pub const CALLS_SHOWN: usize = 100;
-/// Calls of these whose place it looks for: each may be polled for that, for [`CONTENDED_SLICE_US`] at most, and its
-/// stack of 16 KiB copied and walked. So the worker serves no other request for a millisecond at most; it takes some 10
-/// us for each, as a call that waits polls for a microsecond.
+/// Looks for the places of these, in one answer: a call may be polled for that, for [`CONTENDED_SLICE_US`] at most, and
+/// its stack of 16 KiB copied and walked. So the worker serves nobody else for a millisecond at most; a look takes some
+/// 10 us, as a call that waits polls for a microsecond. A call that has nothing to look at counts for none.
 ///
 /// [`CONTENDED_SLICE_US`]: sandstorm_extension::limits::CONTENDED_SLICE_US
 pub const CALLS_LOOKED_AT: usize = 16;
+/// Questions about calls that wait for a worker, which answers one in a turn; more than the control port has under way.
+pub const CALL_LOOKS_WAITING: usize = 16;
 /// Age that the time of day may have when records expire by it, microseconds. It is read in milliseconds, and a turn of
 /// a polling worker is shorter than ten readings of a clock.
 pub const CLOCK_MAX_AGE_US: u64 = 250;
@@ -227,9 +229,13 @@ pub const PENDING_DATAGRAM_BYTES: usize = 4 << 20;
 /// Bytes of a UDP port's datagrams that wait for other servers of the cluster, with their answers so far; beyond it
 /// they are dropped. As many as may wait for three servers, with a value of a KiB and a half each.
 pub const FORWARDED_DATAGRAM_BYTES: usize = 4 << 20;
-/// Bytes of the same with the answers of other servers, which wait until the worker sends them: a datagram whose answer
-/// would exceed it is dropped, and no further one waits meanwhile. Some values of the greatest reply.
+/// Bytes of the same with the answers of other servers, which wait until the worker sends them: an answer that would
+/// exceed it is left out, unless it is short, and no further datagram waits meanwhile. Some values of the greatest
+/// reply.
 pub const FORWARDED_ANSWERS_BYTES: usize = 16 << 20;
+/// Bytes of an answer that is never left out: what is said of a write. A datagram has some dozens of commands, so those
+/// that may wait have some MiB of such answers at most.
+pub const SHORT_FORWARDED_ANSWER_BYTES: usize = 64;
 /// Time after which a datagram asks no further server, nanoseconds: longer than clients wait for an answer, and as long
 /// as a command of a connection waits for one.
 pub const FORWARDED_DATAGRAM_NS: u64 = 5_000_000_000;

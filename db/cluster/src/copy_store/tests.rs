@@ -4,6 +4,7 @@
 mod suite;
 
 use super::*;
+use crate::gone_copies::GONE_PREFIX;
 use crate::replica_messages::LEASE_MS;
 
 fn copy_store(name: &str) -> (PathBuf, CopyStore, ReplicaHead) {
@@ -27,7 +28,7 @@ fn a_copy_that_is_missed_is_not_made_again() {
     let name = (head.owner.clone(), head.copy);
     copy_store.seal(&name).unwrap();
     // A removal that was not ended leaves no damaged copy, and is ended; also where the same one is removed again.
-    let gone = folder.join(COPIES_FOLDER).join(format!("{GONE_PREFIX}{}", folder_name(&name)));
+    let gone = folder.join(COPIES_FOLDER).join(format!("{GONE_PREFIX}{}-0", folder_name(&name)));
     std::fs::create_dir(&gone).unwrap();
     std::fs::write(gone.join("log-0000000000000001"), b"half").unwrap();
     assert_eq!((copy_store.list().len(), CopyStore::new(&folder).names().len()), (1, 1));
@@ -40,7 +41,13 @@ fn a_copy_that_is_missed_is_not_made_again() {
     copy_store.remove_unneeded(|_| true, Instant::now() + COPY_IDLE);
     assert_eq!(copy_store.list().len(), 1);
     copy_store.remove_unneeded(|_| false, Instant::now() + COPY_IDLE);
-    assert_eq!((copy_store.list(), gone.exists()), (vec![], false));
+    let left = std::fs::read_dir(folder.join(COPIES_FOLDER)).unwrap();
+    let left: Vec<PathBuf> = left.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(
+        (copy_store.list(), left),
+        (vec![], vec![gone]),
+        "what an earlier process has left goes with the next one"
+    );
     assert_eq!(copy_store.ask(&uses, b""), Err(ReplicaError::Missing));
     assert_eq!(copy_store.ask(&appends, &ReplicaBatch::default().encode()), Err(ReplicaError::Missing));
     let _left = std::fs::remove_dir_all(folder);
@@ -61,6 +68,42 @@ fn an_owner_has_a_copy_removed_unless_it_is_sealed_or_another_epoch_has_it() {
     copy_store.seal(&(head.owner.clone(), head.copy)).unwrap();
     assert_eq!(copy_store.ask(&remove(2), b""), Err(ReplicaError::Sealed));
     assert_eq!(copy_store.names().len(), 1);
+    let _left = std::fs::remove_dir_all(folder);
+}
+
+#[test]
+fn a_copy_whose_disk_has_failed_is_removed_for_its_owner() {
+    let (folder, copy_store, head) = copy_store("failed");
+    let at = |epoch: u64, ask: ReplicaAsk| copy_store.ask(&ReplicaHead { epoch, ask, ..head.clone() }, b"");
+    assert!(at(2, ReplicaAsk::State { makes: true }).is_ok());
+    let name = (head.owner.clone(), head.copy);
+    // Where the next promise would be written.
+    std::fs::create_dir(copy_store.folder_of(&name).join(".new-promise")).unwrap();
+    assert!(matches!(at(3, ReplicaAsk::State { makes: false }), Err(ReplicaError::Log(_))));
+    assert!(matches!(at(2, ReplicaAsk::State { makes: false }), Err(ReplicaError::Log(_))), "it is at its end");
+    assert_eq!(at(1, ReplicaAsk::Remove), Err(ReplicaError::OldEpoch(2)));
+    assert_eq!((at(3, ReplicaAsk::Remove), copy_store.names()), (Ok(None), vec![]));
+    assert_eq!(at(3, ReplicaAsk::Remove), Err(ReplicaError::Missing));
+    let _left = std::fs::remove_dir_all(folder);
+}
+
+#[test]
+fn the_files_of_a_removed_copy_are_deleted_beside_others_and_one_of_its_name_may_be_made() {
+    let (folder, copy_store, head) = copy_store("beside");
+    let name = (head.owner.clone(), head.copy);
+    let mut gone = Vec::new();
+    for _ in 0..3 {
+        assert!(copy_store.ask(&head, b"").is_ok());
+        gone.push(copy_store.take_out(&mut copy_store.open.lock(), &name));
+        assert_eq!((copy_store.names(), copy_store.heard(&name)), (vec![], OwnerContact::default()));
+    }
+    assert!(copy_store.ask(&head, b"").is_ok());
+    let folders: Vec<PathBuf> = gone.iter().map(|gone| gone.folder().unwrap().to_owned()).collect();
+    assert!(folders.iter().all(|folder| folder.join("promise").exists()), "nothing is deleted under the lock");
+    gone.into_iter().for_each(|gone| gone.delete(&copy_store.folder));
+    assert!(!folders.iter().any(|folder| folder.exists()));
+    assert_eq!(copy_store.names(), [name]);
+    assert!(copy_store.ask(&head, b"").is_ok());
     let _left = std::fs::remove_dir_all(folder);
 }
 

@@ -40,17 +40,20 @@ pub(super) async fn show(
         return Err(DirectoryError::UnknownExtension { tenant, extension: name.clone() }.into());
     }
     let unavailable = |code, message: &str| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message.to_owned());
-    let Some(workers) = &control.calls else { return Err(unavailable("no_workers", "this server runs no code")) };
-    // One question at a time: each takes time of the workers.
-    let Ok(_turn) = control.call_looks.try_lock() else {
-        return Err(unavailable("busy", "somebody else looks at calls").hint("try again in a moment"));
+    // Each takes time of the workers.
+    let Some(_permit) = control.call_looks.begin(view.tenant.serial) else {
+        let busy = unavailable("busy", "as many look at calls now as may, of this tenant's or of all");
+        return Err(busy.hint("try again in a moment"));
     };
+    let Some(workers) = &control.calls else { return Err(unavailable("no_workers", "this server runs no code")) };
     Ok(Json(ask(workers, &view, extension.as_deref(), with_places).await))
 }
 
 /// Asks all workers, and puts their answers together.
 async fn ask(workers: &LocalCaller, view: &TenantView, extension: Option<&str>, with_places: bool) -> CallsResponse {
     let until = Instant::now() + CALLS_TIMEOUT;
+    // Until this ends: workers answer nobody who has gone.
+    let asks = Arc::new(());
     let extension: Option<Arc<str>> = extension.map(Arc::from);
     let answers: Vec<_> = (0..workers.workers())
         .map(|worker| {
@@ -60,7 +63,8 @@ async fn ask(workers: &LocalCaller, view: &TenantView, extension: Option<&str>, 
                 let _late = answer.send(found);
             });
             let extension = extension.clone();
-            workers.look(worker, CallLook { tenant: view.tenant.id, extension, with_places, done });
+            let (tenant, serial, asked) = (view.tenant.id, view.tenant.serial, Arc::downgrade(&asks));
+            workers.look(worker, CallLook { tenant, serial, extension, with_places, asked, done });
             answered
         })
         .collect();
@@ -100,7 +104,7 @@ fn call_response(call: CallUnderWay) -> CallResponse {
 }
 
 fn level_response(level: CallLevel, awaits_backing: bool) -> CallLevelResponse {
-    let CallLevel { extension, activity, places } = level;
+    let CallLevel { extension, activity, places, .. } = level;
     let state = match activity {
         CallActivity::New => "new",
         CallActivity::Ready => "ready",

@@ -113,8 +113,8 @@ use crate::hot_keys::HotKeySampler;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
 use crate::isolation::IsolationMeter;
 use crate::limits::{
-    CHANGE_WAITS, CHANGE_WAITS_PER_TENANT, COMMAND_REQUESTS, COMMAND_REQUESTS_PER_ADDRESS, COPY_STREAMS,
-    COPY_STREAMS_PER_ADDRESS, RECORD_PAGES, RECORD_PAGES_PER_TENANT, TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT,
+    CALL_LOOKS, CALL_LOOKS_PER_TENANT, CHANGE_WAITS, CHANGE_WAITS_PER_TENANT, RECORD_PAGES, RECORD_PAGES_PER_TENANT,
+    TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT,
 };
 use crate::triggers::TriggerRunner;
 use crate::use_meter::TenantUseMeter;
@@ -221,8 +221,8 @@ pub struct ControlState {
     copy_streams: PeerLimiter,
     /// Changes of triggers under way.
     trigger_changes: Arc<RequestLimiter>,
-    /// Held while workers are asked about calls under way.
-    call_looks: tokio::sync::Mutex<()>,
+    /// Questions to workers about calls under way, by the tenant's serial number.
+    call_looks: Arc<RequestLimiter<u64>>,
     /// Where calls over HTTP go in, and those under way.
     calls: Option<LocalCaller>,
     pending_calls: Arc<PendingCalls>,
@@ -298,7 +298,7 @@ impl ControlState {
             record_pages: RequestLimiter::new(RECORD_PAGES, RECORD_PAGES_PER_TENANT),
             change_waits: RequestLimiter::new(CHANGE_WAITS, CHANGE_WAITS_PER_TENANT),
             trigger_changes: RequestLimiter::new(TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT),
-            call_looks: tokio::sync::Mutex::default(),
+            call_looks: RequestLimiter::new(CALL_LOOKS, CALL_LOOKS_PER_TENANT),
             calls,
             pending_calls: Arc::default(),
             triggers: OnceLock::new(),

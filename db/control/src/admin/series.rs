@@ -13,7 +13,7 @@ use super::scrub::scrub_readings;
 use super::types::OverviewQuotaResponse;
 use crate::hot_keys::HotSpot;
 use crate::isolation::IsolationReading;
-use crate::limits::{HOT_KEYS_MAX, METRIC_SERIES_IN_TROUBLE, NEARLY_USED_PER_MILLE};
+use crate::limits::{HOT_KEYS_MAX, METRIC_SERIES_IN_TROUBLE, NEARLY_USED_PER_MILLE, QUOTAS_FILLED_BY_HAND};
 use sandstorm_catalog::{TableEntry, TenantView};
 use sandstorm_extension::LoadedExtension;
 use sandstorm_metrics::histogram::REQUEST_CLASSES;
@@ -125,20 +125,27 @@ pub(super) fn tenant_use_readings(control: &ControlState, view: &TenantView) -> 
 /// one.
 pub(super) fn quota_readings(control: &ControlState, most: usize) -> Vec<LabelledReadings> {
     let snapshot = control.directory.snapshot();
-    let nearest = |uses: &[OverviewQuotaResponse]| uses.iter().map(used_per_mille).max().unwrap_or(0);
     let mut all: Vec<_> = snapshot
         .iter()
         .map(|view| (quota_uses_and_rates(control, view), view))
-        .map(|(uses, view)| (nearest(&uses), uses, view))
+        .map(|(uses, view)| (urgency(&uses), uses, view))
         .collect();
-    all.sort_by_key(|(nearest, _, view)| (Reverse(*nearest), view.tenant.id));
-    let all = chosen(all, most, |(nearest, ..)| *nearest >= NEARLY_USED_PER_MILLE);
+    all.sort_by_key(|(urgency, _, view)| (Reverse(*urgency), view.tenant.id));
+    let all = chosen(all, most, |((_, nearest), ..)| *nearest >= NEARLY_USED_PER_MILLE);
     all.into_iter().map(|(_, uses, view)| quota_readings_of(view, &uses)).collect()
 }
 
 /// Of a thousand parts of a quota, those that are used.
 fn used_per_mille(quota: &OverviewQuotaResponse) -> u64 {
     (quota.ratio() * 1_000.0).round() as u64
+}
+
+/// How near a tenant is to a quota, of a thousand parts: to the nearest one that fills by use, and to the nearest of
+/// all. One that has all tables or extensions that it may have is in order for years; one whose memory is full is not.
+fn urgency(uses: &[OverviewQuotaResponse]) -> (u64, u64) {
+    let nearest = |uses: &mut dyn Iterator<Item = &OverviewQuotaResponse>| uses.map(used_per_mille).max().unwrap_or(0);
+    let fills_by_use = |quota: &&OverviewQuotaResponse| !QUOTAS_FILLED_BY_HAND.contains(&quota.name);
+    (nearest(&mut uses.iter().filter(fills_by_use)), nearest(&mut uses.iter()))
 }
 
 /// The readings of a tenant's quotas.
@@ -165,11 +172,11 @@ fn quota_readings_of(view: &TenantView, uses: &[OverviewQuotaResponse]) -> Label
     LabelledReadings { labels, readings: readings(QUOTA_METRICS, quotas) }
 }
 
-/// Those in trouble, and the first `most` of the others.
+/// The first of those in trouble, and the first `most` of the others, among which are those in trouble behind these.
 fn chosen<T>(all: Vec<T>, most: usize, is_in_trouble: impl Fn(&T) -> bool) -> Vec<T> {
     let (mut chosen, others): (Vec<T>, Vec<T>) = all.into_iter().partition(is_in_trouble);
-    chosen.truncate(METRIC_SERIES_IN_TROUBLE);
-    chosen.extend(others.into_iter().take(most));
+    let behind = chosen.split_off(chosen.len().min(METRIC_SERIES_IN_TROUBLE));
+    chosen.extend(behind.into_iter().chain(others).take(most));
     chosen
 }
 
@@ -290,6 +297,31 @@ mod tests {
     use super::*;
     use crate::use_meter::MeteredUse;
     use sandstorm_metrics::ALL_QUOTAS;
+
+    #[test]
+    fn a_tenant_whose_memory_is_nearly_full_comes_before_one_that_has_all_its_tables() {
+        let quota = |name, used, limit| OverviewQuotaResponse { name, used, limit };
+        let [tables, extensions] = ["tables", "extensions"].map(|name| quota(name, 1, 1));
+        let filled_by_hand = urgency(&[tables, quota("memory_bytes", 1, 100), extensions]);
+        let memory = urgency(&[quota("tables", 1, 8), quota("memory_bytes", 95, 100)]);
+        let rate = urgency(&[quota("requests_per_s", 99, 100)]);
+        assert!(rate > memory && memory > filled_by_hand, "{rate:?} {memory:?} {filled_by_hand:?}");
+        assert!([rate, memory, filled_by_hand].iter().all(|(_, nearest)| *nearest >= NEARLY_USED_PER_MILLE));
+        assert!(QUOTAS_FILLED_BY_HAND.iter().all(|name| USED_QUOTAS.contains(name)));
+    }
+
+    #[test]
+    fn what_is_in_trouble_behind_the_first_of_that_comes_before_what_is_not() {
+        const FIRST: usize = METRIC_SERIES_IN_TROUBLE;
+        let all = |in_trouble: usize| (0..FIRST + 10).map(|number| (number, number < in_trouble)).collect::<Vec<_>>();
+        let numbers = |in_trouble, most| {
+            let chosen = chosen(all(in_trouble), most, |(_, is_in_trouble)| *is_in_trouble);
+            chosen.into_iter().map(|(number, _)| number).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(FIRST + 5, 3), (0..FIRST + 3).collect::<Vec<_>>());
+        assert_eq!(numbers(FIRST + 5, 7), (0..FIRST + 7).collect::<Vec<_>>());
+        assert_eq!((numbers(2, 0), numbers(0, 2)), (vec![0, 1], vec![0, 1]));
+    }
 
     #[test]
     fn the_quotas_with_a_use_are_those_of_the_catalogue() {

@@ -7,13 +7,14 @@
 use std::mem;
 
 use sandstorm_net::forwarding::{ForwardedAnswer, ForwardedBatch};
+use sandstorm_net::memcached::binary::RESPONSE_MAGIC;
 
 use super::divided::ForwardRun;
-use super::{InputState, MemcachedSession, SHUTTING_DOWN, answers, binary};
+use super::{InputState, MemcachedSession, NOT_FORWARDED, SHUTTING_DOWN, answers, binary};
 use crate::cold_command::ColdCommand;
 use crate::first_command::FirstCommand;
-use crate::limits::protocols::{DATAGRAM_ANSWER_BYTES, DATAGRAM_STALLS, DATAGRAM_WORK};
-use crate::{CommandContext, ConnectionIdentity, NextAction};
+use crate::limits::protocols::{DATAGRAM_ANSWER_BYTES, DATAGRAM_STALLS, DATAGRAM_WORK, FORWARDED_WORK};
+use crate::{CommandContext, ConnectionIdentity, NextAction, UncertainAnswer};
 use sandstorm_accounts::RequestSubject;
 use sandstorm_store::spill::ColdMiss;
 
@@ -39,11 +40,21 @@ pub struct ForwardedDatagram {
     pub batch: ForwardedBatch,
 }
 
+/// A refusal of each command of a batch that is not sent.
+fn refusals(batch: &ForwardedBatch) -> Vec<ForwardedAnswer> {
+    batch.commands.iter().map(|_| ForwardedAnswer::Refused(NOT_FORWARDED.to_owned())).collect()
+}
+
 impl SuspendedDatagram {
     /// Bytes that it uses, with the commands that are under way for it.
     pub fn used_bytes(&self) -> usize {
         let run = self.forwarded.as_ref().map_or(0, |run| run.used_bytes());
         size_of::<SuspendedDatagram>() + self.rest.capacity() + self.answers.capacity() + run
+    }
+
+    /// Whether there are answers to commands that have run, which nothing but an answer tells its client.
+    pub fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
     }
 
     /// What its first command is about.
@@ -82,11 +93,43 @@ impl MemcachedSession {
     /// it.
     pub fn stop_datagram(&mut self, suspended: SuspendedDatagram, answers: Vec<ForwardedAnswer>, out: &mut Vec<u8>) {
         let rest = self.take_up(suspended, answers, out);
-        let unanswered = self.unanswered(&rest);
-        if !unanswered.is_empty() {
-            self.reply_closing(unanswered, SHUTTING_DOWN, out);
-        }
+        self.refuse_rest(&rest, SHUTTING_DOWN, out);
         self.end_datagram();
+    }
+
+    /// Ends a datagram of which some commands have run, since it may not wait for other servers: nothing of what it has
+    /// for them is sent, and nothing behind that is run.
+    pub fn give_up_datagram(&mut self, forwarded: ForwardedDatagram, out: &mut Vec<u8>) {
+        let ForwardedDatagram { suspended, batch } = forwarded;
+        let rest = self.take_up(suspended, refusals(&batch), out);
+        self.refuse_rest(&rest, NOT_FORWARDED, out);
+        self.end_datagram();
+    }
+
+    /// The answer to a datagram whose own one has waited in vain, of which it says whether it stands: one for each of
+    /// its answers in the binary protocol, and one for all in the others.
+    pub fn datagram_not_durable(answer: &[u8], uncertain: UncertainAnswer, out: &mut Vec<u8>) {
+        let text = format!("SERVER_ERROR {}", uncertain.text());
+        if answer.first() == Some(&RESPONSE_MAGIC) {
+            binary::push_in_place(answer, &text, out);
+        } else {
+            answers::push_line(&text, out);
+        }
+    }
+
+    /// Answers what is not answered of a datagram by an error, and runs none of it.
+    fn refuse_rest(&self, rest: &[u8], text: &str, out: &mut Vec<u8>) {
+        let unanswered = self.unanswered(rest);
+        let next = match self.state {
+            // They belong to a command that has its answer.
+            InputState::SkipBytes(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
+            InputState::SkipLine => unanswered.iter().position(|byte| *byte == b'\n').map_or(usize::MAX, |end| end + 1),
+            InputState::Requests | InputState::Keys { .. } => 0,
+        };
+        let unanswered = unanswered.get(next..).unwrap_or_default();
+        if !unanswered.is_empty() {
+            self.reply_closing(unanswered, text, out);
+        }
     }
 
     /// Takes up a datagram where it was set aside, and appends its answers. Returns the rest of it.
@@ -124,6 +167,12 @@ impl MemcachedSession {
             let is_long = out.len() - start > DATAGRAM_ANSWER_BYTES;
             let worked = work.saturating_add(context.work_done());
             match next {
+                // An owner that is asked again and again, since a slot does not come to rest, is one that is asked.
+                NextAction::Forward(batch) if !is_long && worked >= DATAGRAM_WORK + FORWARDED_WORK as u32 => {
+                    self.forwarded(refusals(&batch), out);
+                    self.refuse_rest(&datagram[used..], NOT_FORWARDED, out);
+                    break;
+                }
                 NextAction::Forward(batch) if !is_long => {
                     let batch = ForwardedBatch { is_datagram: true, ..*batch };
                     let answers = out[start..].to_vec();

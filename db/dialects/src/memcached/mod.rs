@@ -44,6 +44,11 @@ use sandstorm_catalog::TenantView;
 /// The answer to a request while the server is shutting down.
 pub const SHUTTING_DOWN: &str = "SERVER_ERROR shutting down";
 
+/// The answer to commands that a datagram had for other servers of the cluster, and to those behind them, where it may
+/// not wait any more.
+pub const NOT_FORWARDED: &str =
+    "SERVER_ERROR too much waits for other servers of the cluster: the command was not run; ask again";
+
 /// The treatment of the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputState {

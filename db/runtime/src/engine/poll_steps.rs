@@ -19,6 +19,7 @@ pub(super) fn next_poll(
     now_ms: u64,
     interleave: bool,
 ) -> Result<NextPoll, PollOutcome> {
+    body.restore_late_polls();
     let vtable = match (&body.refs, body.stage) {
         (_, InvocationStage::Ended(outcome)) => return Err(outcome_of(outcome, body.code)),
         (None, _) => return Err(PollOutcome::Killed(KillCause::Unloaded)),

@@ -40,7 +40,9 @@ pub struct CallLevel {
     pub extension: Arc<LoadedExtension>,
     /// What its code does.
     pub activity: CallActivity,
-    /// Where it is, the innermost function first; none: not known, or not asked for.
+    /// Whether it was polled, or its stack walked, to find out where it is.
+    pub is_looked_at: bool,
+    /// Where it is, the innermost function first; none: not known, or nobody wanted it.
     pub places: Vec<CodePlace>,
 }
 
@@ -86,20 +88,18 @@ impl Engine {
             InvocationStage::Pending | InvocationStage::Ended(_) => CallActivity::Ready,
         };
         let Some(extension) = invocation.extension().cloned() else { return levels };
-        let places = match activity {
-            _ if !query.with_places => Vec::new(),
-            _ if invocation.body().stage == InvocationStage::Preempted => parked_places(invocation.body()),
-            // A poll of one that has lived too long counts against it, and ends it soon.
-            CallActivity::AwaitsRecords if self.meter.overdue(invocation.body(), participant).is_none() => {
-                self.look(participant, invocation, query.now_ms)
-            }
-            // Its callee may have it begin anew, which a run that was switched out in the poll would survive.
-            CallActivity::AwaitsCall => Vec::new(),
-            CallActivity::New | CallActivity::Ready | CallActivity::SwitchedOut | CallActivity::AwaitsRecords => {
-                Vec::new()
-            }
+        let is_parked = invocation.body().stage == InvocationStage::Preempted;
+        // A poll of one that has lived too long counts against it, and ends it soon. That of one which waits for its
+        // callee may be switched out, and would survive if the callee has it begin anew.
+        let may_be_polled =
+            activity == CallActivity::AwaitsRecords && self.meter.overdue(invocation.body(), participant).is_none();
+        let is_looked_at = query.with_places && (is_parked || may_be_polled);
+        let places = match is_looked_at {
+            false => Vec::new(),
+            true if is_parked => parked_places(invocation.body()),
+            true => self.look(participant, invocation, query.now_ms),
         };
-        levels.push(CallLevel { extension, activity, places });
+        levels.push(CallLevel { extension, activity, is_looked_at, places });
         levels
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sandstorm_api::abi;
 
 use super::*;
-use crate::limits::RECLAIM_PRESSURE_LIFE_US;
+use crate::limits::{LIFE_LATE_POLLS, RECLAIM_PRESSURE_LIFE_US};
 use crate::{clock, host_call};
 use sandstorm_store::limits::RECLAIM_PRESSURE_BYTES;
 use sandstorm_store::spill::SpillReadError;
@@ -144,6 +144,31 @@ fn what_is_under_way_for_too_long_is_ended_though_it_has_used_little() {
         assert!(invocation.cpu_ns() < 9_000_000);
         world.engine.finish(&world.participant, invocation);
         assert_eq!((extension.stats.read().killed_total(), extension.stats.read().live()), (1, 0));
+    }
+}
+
+#[test]
+fn a_call_has_its_late_polls_again_once_no_memory_waits_for_it() {
+    let mut world = World::new();
+    let budget = Budget { slice_us: 1_000_000, total_us: 9_000, ..Budget::default() };
+    for is_late_at_once in [true, false] {
+        let mut invocation = world.begin(&native(yields), b"", budget);
+        let mut wait = |invocation: &mut InvocationHandle| {
+            let polled = world.poll(invocation);
+            assert!(matches!(polled, PollOutcome::Pending | PollOutcome::Preempted), "{polled:?}");
+        };
+        wait(&mut invocation);
+        invocation.give_no_late_polls();
+        if !is_late_at_once {
+            wait(&mut invocation);
+        }
+        // SAFETY: held alone.
+        unsafe { invocation.0.as_mut() }.first_poll_ticks -= clock::TickLength::measured().ticks(2_000_000_000);
+        if !is_late_at_once {
+            (0..LIFE_LATE_POLLS).for_each(|_| wait(&mut invocation));
+        }
+        assert_eq!(world.poll(&mut invocation), PollOutcome::Killed(KillCause::TotalBudget));
+        world.engine.finish(&world.participant, invocation);
     }
 }
 

@@ -68,7 +68,8 @@ fn a_call_is_found_where_it_computes_and_where_it_waits_for_another_extension() 
         let (mut world, nested) = world_with(library);
         let budget = Budget { slice_us: 1_000, ..long() };
         let mut invocation = world.begin(&nested, b">spin", budget);
-        assert_eq!(activities(&levels(&mut world, &mut invocation, true), &[]), [(CallActivity::New, false)]);
+        let found = levels(&mut world, &mut invocation, true);
+        assert_eq!((activities(&found, &[]), found[0].is_looked_at), (vec![(CallActivity::New, false)], false));
         assert_eq!(invocation.paused_ns(), 0);
         while world.poll(&mut invocation) != PollOutcome::Preempted {}
         let spin = line_of("fn spin");
@@ -81,8 +82,10 @@ fn a_call_is_found_where_it_computes_and_where_it_waits_for_another_extension() 
             assert!(found[1].places.is_empty(), "nothing of a caller runs: {found:?}");
         }
         assert!(invocation.paused_ns() > 0);
+        let looks = |levels: &[CallLevel]| levels.iter().filter(|level| level.is_looked_at).count();
+        assert_eq!(looks(&levels(&mut world, &mut invocation, true)), 1, "of two levels, one has a stack");
         let without = levels(&mut world, &mut invocation, false);
-        assert_eq!(activities(&without, &lines), expected(false), "nobody wanted them");
+        assert_eq!((activities(&without, &lines), looks(&without)), (expected(false).into(), 0), "nobody wanted them");
         assert_eq!(world.poll(&mut invocation), PollOutcome::Preempted, "it goes on");
         world.engine.finish(&world.participant, invocation);
     }

@@ -116,17 +116,15 @@ pub(super) fn begin_local_calls(executor: &mut RequestExecutor) -> usize {
     begun
 }
 
-/// Answers what is asked about calls under way at this worker. Returns the number of questions.
+/// Answers a question about calls under way at this worker: one in a turn, since that may take a millisecond. Returns
+/// the number of questions.
 #[cold]
-pub(super) fn answer_looks(executor: &mut RequestExecutor) -> usize {
+pub(super) fn answer_look(executor: &mut RequestExecutor) -> usize {
     let RequestExecutor { context, invocations } = executor;
-    let looks = context.shared.local_calls.take_looks(context.index);
-    let answered = looks.len();
-    for look in looks {
-        let found = invocations.locate_calls(context, &look);
-        (look.done)(found);
-    }
-    answered
+    let Some(look) = context.shared.local_calls.take_look(context.index) else { return 0 };
+    let found = invocations.locate_calls(context, &look);
+    (look.done)(found);
+    1
 }
 
 /// Takes the connections of this process that wait for this worker, which may be its first ones. Returns their number.

@@ -1,6 +1,7 @@
 //! Calls that come from the server's own process, as those over HTTP do: those that wait for a worker, and the callers
 //! that wait for their results. No worker waits for them.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -14,6 +15,7 @@ use sandstorm_net::rpc::{CallCost, RpcStatus};
 
 use super::call_look::CallLook;
 use super::connections::connection::ClientConnection;
+use crate::limits::CALL_LOOKS_WAITING;
 
 /// A call of a tenant's extension.
 pub struct LocalCall {
@@ -84,7 +86,7 @@ struct LocalCallQueue {
     /// Connections within this process, which bring commands of other servers of the cluster.
     connections: Mutex<Vec<ClientConnection>>,
     /// Questions about calls under way.
-    looks: Mutex<Vec<CallLook>>,
+    looks: Mutex<VecDeque<CallLook>>,
     /// Whether there are any of these.
     has_calls: AtomicBool,
 }
@@ -124,15 +126,27 @@ impl LocalCalls {
         std::mem::take(&mut *self.queues[worker].connections.lock())
     }
 
+    /// Puts a question; it is dropped where as many wait as may. Those for whose answers nobody waits any more do not.
     pub(super) fn put_look(&self, worker: usize, look: CallLook) {
         let queue = &self.queues[worker];
-        queue.looks.lock().push(look);
+        let mut looks = queue.looks.lock();
+        looks.retain(CallLook::is_wanted);
+        if looks.len() < CALL_LOOKS_WAITING {
+            looks.push_back(look);
+        }
         queue.has_calls.store(true, SeqCst);
     }
 
-    /// Takes the questions, after the calls.
-    pub(super) fn take_looks(&self, worker: usize) -> Vec<CallLook> {
-        std::mem::take(&mut *self.queues[worker].looks.lock())
+    /// Takes a question for whose answer somebody waits, after the calls. The next one has to wait for another turn.
+    pub(super) fn take_look(&self, worker: usize) -> Option<CallLook> {
+        let queue = &self.queues[worker];
+        let mut looks = queue.looks.lock();
+        looks.retain(CallLook::is_wanted);
+        let next = looks.pop_front();
+        if !looks.is_empty() {
+            queue.has_calls.store(true, SeqCst);
+        }
+        next
     }
 
     /// Notes the caller that waits for a call that begins; returns its number.
@@ -179,6 +193,32 @@ mod tests {
             calls.finish(*number, result(b"not for anybody"));
         }
         assert_eq!(heard.load(SeqCst), 3);
+    }
+
+    #[test]
+    fn a_question_about_calls_has_a_turn_for_itself_and_none_once_nobody_waits_for_its_answer() {
+        let calls = LocalCalls::new(1);
+        let put = |tenant: u32, asked: &Arc<()>| {
+            let asked = Arc::downgrade(asked);
+            let look =
+                CallLook { tenant, serial: 1, extension: None, with_places: true, asked, done: Box::new(|_| ()) };
+            calls.put_look(0, look);
+        };
+        // As a worker does in a turn.
+        let turn = || {
+            assert!(calls.take(0).is_empty());
+            calls.take_look(0).map(|look| look.tenant)
+        };
+        let [waits, leaves] = [Arc::new(()), Arc::new(())];
+        (0..100).for_each(|_| put(7, &leaves));
+        assert_eq!(calls.queues[0].looks.lock().len(), CALL_LOOKS_WAITING);
+        drop(leaves);
+        (1..=3).for_each(|tenant| put(tenant, &waits));
+        assert_eq!(calls.queues[0].looks.lock().len(), 3, "nobody waits for the others");
+        assert_eq!([turn(), turn()], [Some(1), Some(2)]);
+        assert!(calls.has_calls(0), "the worker comes again for the next one");
+        drop(waits);
+        assert_eq!((turn(), calls.has_calls(0)), (None, false));
     }
 
     #[test]

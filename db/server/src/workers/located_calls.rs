@@ -21,6 +21,8 @@ struct CallSurvey<'a> {
     looked_at: usize,
     /// CPU time of the polls that were made for it.
     used_ns: u64,
+    /// The tenant's weight, where it has calls here.
+    weight: u32,
 }
 
 impl InvocationScheduler {
@@ -32,7 +34,7 @@ impl InvocationScheduler {
         // Polls of calls that turn out to go on end soon.
         engine.limit_slices(Some(CONTENDED_SLICE_US));
         let (now_ns, found) = (context.clock.read_ns(), WorkerCalls::default());
-        let mut survey = CallSurvey { context, look, now_ns, found, looked_at: 0, used_ns: 0 };
+        let mut survey = CallSurvey { context, look, now_ns, found, looked_at: 0, used_ns: 0, weight: 1 };
         for mut waiting in std::mem::take(cold) {
             let (tenant, weight) = waiting.task.tenant_and_weight();
             if !survey.add(engine, &mut waiting.task, Some(waiting.ticket.has_backing())) {
@@ -47,11 +49,9 @@ impl InvocationScheduler {
         queue.for_each_of(look.tenant, |task| {
             survey.add(engine, task, None);
         });
-        let CallSurvey { found, used_ns, .. } = survey;
-        if used_ns > 0
-            && let Some(view) = context.snapshot.tenant(look.tenant)
-        {
-            queue.charge_tenant(look.tenant, view.tenant.quotas.weight, used_ns);
+        let CallSurvey { found, used_ns, weight, .. } = survey;
+        if used_ns > 0 {
+            queue.charge_polls(look.tenant, weight, used_ns);
             context.counters.invocation_cpu_ns.add(used_ns);
         }
         found
@@ -84,27 +84,25 @@ impl CallSurvey<'_> {
     /// Adds a call, if it is meant. Returns whether it was polled for that. `has_backing`: it waits for cold records,
     /// and of what kind.
     fn add(&mut self, engine: &mut Engine, task: &mut InvocationTask, has_backing: Option<bool>) -> bool {
-        let CallLook { tenant, extension, with_places, .. } = self.look;
         let called = task.invocation.extension().map(|called| &*called.name);
-        let is_meant =
-            task.tenant_and_weight().0 == *tenant && extension.as_deref().is_none_or(|name| called == Some(name));
-        if !is_meant {
+        if !task.invocation.view().is_some_and(|view| self.look.is_about(view, called)) {
             return false;
         }
+        (_, self.weight) = task.tenant_and_weight();
         if self.found.calls.len() >= CALLS_SHOWN {
             self.found.more += 1;
             return false;
         }
-        let is_looked_at = *with_places && self.looked_at < CALLS_LOOKED_AT;
-        self.looked_at += usize::from(is_looked_at);
+        let with_places = self.look.with_places && self.looked_at < CALLS_LOOKED_AT;
         let age_ns = self.now_ns.saturating_sub(task.received_ns());
         let invocation = &mut task.invocation;
         let (before_ns, trace, paused_ns) = (invocation.cpu_ns(), invocation.trace(), invocation.paused_ns());
         let now_ms = self.context.clock.now_ms;
-        let query = PositionQuery { now_ms, is_cold: has_backing.is_some(), with_places: is_looked_at };
+        let query = PositionQuery { now_ms, is_cold: has_backing.is_some(), with_places };
         let levels = engine.positions(&self.context.participant, invocation, query);
-        let used_ns = invocation.cpu_ns() - before_ns;
-        self.used_ns += used_ns;
+        self.used_ns += invocation.cpu_ns() - before_ns;
+        let looks = levels.iter().filter(|level| level.is_looked_at).count();
+        self.looked_at += looks;
         self.found.calls.push(CallUnderWay {
             worker: self.context.index as u32,
             age_ns,
@@ -115,6 +113,6 @@ impl CallSurvey<'_> {
             cpu_ns: before_ns,
             levels,
         });
-        is_looked_at
+        looks > 0
     }
 }

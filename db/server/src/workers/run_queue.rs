@@ -440,6 +440,19 @@ impl<T> RunQueue<T> {
         queue.served_until_ns = queue.served_until_ns.min(latest_ns);
     }
 
+    /// Charges a tenant for polls of its tasks that were made outside of their turns, as [`RunQueue::charge`] does:
+    /// all of it, since that computes what a turn would have.
+    pub(crate) fn charge_polls(&mut self, tenant: u32, weight: u32, cpu_ns: u64) {
+        let (queue, round) = (self.queue(tenant, weight), self.round);
+        let queue = &mut self.queues[queue as usize];
+        // What earlier rounds have paid is no credit for this.
+        queue.credit(round);
+        queue.use_up(cpu_ns);
+        let clock = &mut self.virtual_clock;
+        clock.used_ns += cpu_ns;
+        clock.latest_ns = clock.latest_ns.max(queue.served_until_ns);
+    }
+
     /// Returns a task that has yielded: it stays interleaved until it has had [`POLLS_IN_A_ROW`] polls.
     pub(crate) fn again(&mut self, mut turn: ScheduledTask<T>) {
         turn.polls += 1;

@@ -3,7 +3,7 @@
 use super::connections::worker_connections::WorkerConnections;
 use super::executor::RequestExecutor;
 use super::idle::IdleController;
-use super::local_caller::{answer_looks, begin_local_calls, take_local_connections};
+use super::local_caller::{answer_look, begin_local_calls, take_local_connections};
 use super::replies::send_replies;
 use super::serve::PacketServer;
 use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_CALLS_US, DRAIN_MAX_US, DRAIN_PENDING_US, DRAIN_QUIET_US};
@@ -81,7 +81,7 @@ impl Worker {
         }
         let begun =
             begin_local_calls(&mut self.executor) + take_local_connections(&self.executor, &mut self.connections);
-        begun + answer_looks(&mut self.executor)
+        begun + answer_look(&mut self.executor)
     }
 
     /// Polls invocations, answers those that ended, and offers the surplus to neighbours. Returns the number of polls.

@@ -1,6 +1,7 @@
 //! All extensions and kills in one answer each: sorted, filtered, and no tenant sees another's.
 
 use super::*;
+use crate::limits::{CALL_LOOKS, CALL_LOOKS_PER_TENANT};
 use sandstorm_accounts::{KillRecord, PolicyEvent};
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary, InvocationOutcome, LoadedExtension};
 use sandstorm_net::rpc::KillCause;
@@ -176,6 +177,26 @@ fn what_alerts_are_about_has_series_although_others_are_larger() {
     let (_, found) = server.operator("GET", "/v1/findings", Value::Null);
     let nearly = found.as_array().unwrap().iter().find(|finding| finding["code"] == "table_nearly_full");
     assert!(nearly.is_some_and(|finding| finding["text"].as_str().unwrap().starts_with("b/full has ")), "{found}");
+}
+
+#[test]
+fn looks_at_calls_are_limited_by_tenant_and_in_all() {
+    let server = Server::without_builder();
+    let (of_a, of_b) = (server.tenant("a"), server.tenant("b"));
+    let serial = server.control.directory.snapshot().by_name("a").unwrap().tenant.serial;
+    let ask = |tenant: &str, token: &str| {
+        let (status, answer) =
+            server.json("GET", &format!("/v1/tenants/{tenant}/calls?where=true"), token, Value::Null);
+        (status, answer["code"].as_str().unwrap_or_default().to_owned())
+    };
+    let (busy, goes_on) = ((503, "busy".to_owned()), (503, "no_workers".to_owned()));
+    let mut permits: Vec<_> = std::iter::from_fn(|| server.control.call_looks.begin(serial)).collect();
+    assert_eq!(permits.len(), CALL_LOOKS_PER_TENANT);
+    assert_eq!((ask("a", &of_a), ask("b", &of_b)), (busy.clone(), goes_on.clone()), "the other one waits for nothing");
+    permits.extend((1..).map_while(|other| server.control.call_looks.begin(u64::MAX - other)));
+    assert_eq!((permits.len(), ask("b", &of_b)), (CALL_LOOKS, busy));
+    drop(permits);
+    assert_eq!((ask("a", &of_a), ask("b", &of_b)), (goes_on.clone(), goes_on), "an answer gives its permit back");
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod tests;
 
 use arrayvec::ArrayVec;
 use sandstorm_net::memcached::binary::{
-    BinaryCommand, BinaryFrame, BinaryParse, BinaryResponseHeader, BinaryStatus, parse,
+    BinaryCommand, BinaryFrame, BinaryParse, BinaryResponseHeader, BinaryStatus, HEADER_LEN, parse,
 };
 use sandstorm_net::memcached::text::LineTokens;
 use sandstorm_net::memcached::{StoreMode, StoreRequest};
@@ -22,7 +22,7 @@ use super::context::MemcachedContext;
 use super::divided::KeyedCommands;
 use super::stats::{self, StatWriter};
 use super::subjects::subject_of_frame;
-use super::{BatchEnd, InputState, MemcachedSession, SHUTTING_DOWN, run_plan};
+use super::{BatchEnd, InputState, MemcachedSession, NOT_FORWARDED, SHUTTING_DOWN, run_plan};
 use crate::limits::protocols::{BATCH, MEMCACHED_VERSION};
 
 /// A time of expiry with which arithmetic creates no record.
@@ -35,10 +35,24 @@ pub(super) fn push_too_large(out: &mut Vec<u8>) {
         .push(status.text().as_bytes(), out);
 }
 
+/// Appends an error in place of each of these answers.
+pub(super) fn push_in_place(mut responses: &[u8], text: &str, out: &mut Vec<u8>) {
+    while let Some((header, _)) = responses.split_first_chunk::<HEADER_LEN>() {
+        let (opcode, opaque) = (header[1], u32::from_be_bytes([header[12], header[13], header[14], header[15]]));
+        let body = u32::from_be_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        let status = BinaryStatus::OutOfMemory;
+        push_refusal(BinaryResponseHeader { opcode, opaque, status, cas: 0, extras: b"", key: b"" }, text, out);
+        responses = responses.get(HEADER_LEN.saturating_add(body)..).unwrap_or_default();
+    }
+}
+
 /// Appends the answer to a client whose right to act for its tenant has ended.
 pub(super) fn push_closing(input: &[u8], text: &str, out: &mut Vec<u8>) {
     if let BinaryParse::Frame { frame, .. } = parse(input, 0) {
-        let status = if text == SHUTTING_DOWN { BinaryStatus::OutOfMemory } else { BinaryStatus::Unauthorized };
+        let status = match text {
+            SHUTTING_DOWN | NOT_FORWARDED => BinaryStatus::OutOfMemory,
+            _ => BinaryStatus::Unauthorized,
+        };
         let message = text.strip_prefix(SERVER_ERROR).unwrap_or(text);
         BinaryResponseHeader { status, ..answer(&frame) }.push(message.as_bytes(), out);
     }

@@ -180,7 +180,11 @@ impl DatagramRequests {
             work = context.work_done();
             if let Some(forwarded) = forwarded {
                 let shown = executor.context.participant.shown().take();
-                self.forwarded.begin((origin, shown), forwarded, port, &executor.context);
+                let origin_shown = (origin, shown, false);
+                if let Some(forwarded) = self.forwarded.begin(origin_shown, forwarded, port, &executor.context) {
+                    self.session.give_up_datagram(forwarded, &mut self.answer);
+                    self.reply(origin, self.subject(), shown, &mut executor.context);
+                }
                 return work;
             }
             subject = self.subject();
@@ -213,12 +217,14 @@ impl DatagramRequests {
                 }
             };
             let shown = later_of(waiting.shown, executor.context.participant.shown().take());
-            match forwarded {
-                Some(forwarded) => {
-                    self.forwarded.begin((waiting.origin, shown), forwarded, port, &executor.context);
-                }
-                None => self.reply(waiting.origin, self.subject(), shown, &mut executor.context),
+            let origin = waiting.origin;
+            if let Some(forwarded) = forwarded {
+                let begun = self.forwarded.begin((origin, shown, true), forwarded, port, &executor.context);
+                // What has run keeps its answers.
+                let Some(given_up) = begun else { continue };
+                self.session.give_up_datagram(given_up, &mut self.answer);
             }
+            self.reply(origin, self.subject(), shown, &mut executor.context);
         }
         work
     }
@@ -274,8 +280,8 @@ impl DatagramRequests {
             let (origin, mut answer) = (pending.origin, pending.answer);
             if state == PositionState::Uncertain {
                 context.counters.answers_not_durable.add(1);
-                answer.clear();
-                self.session.not_durable(uncertain_of(pending.position), &mut answer);
+                let in_vain = std::mem::take(&mut answer);
+                MemcachedSession::datagram_not_durable(&in_vain, uncertain_of(pending.position), &mut answer);
             }
             send(&mut self.outbox, origin, &answer);
             context.answered.begin_batch(now_ns);

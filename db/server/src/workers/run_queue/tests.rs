@@ -131,7 +131,7 @@ proptest! {
     /// Every task that goes in comes out, whatever is charged, billed, given back or surrendered in between, and tasks
     /// of one tenant that only wait come out in order.
     #[test]
-    fn nothing_is_lost(steps in prop::collection::vec((0u32..5, 0u64..3_000_000, 0u8..9), 1..300)) {
+    fn nothing_is_lost(steps in prop::collection::vec((0u32..5, 0u64..3_000_000, 0u8..10), 1..300)) {
         let mut queue = RunQueue::new();
         let (mut inside, mut next) = (std::collections::BTreeSet::new(), 0u32);
         for (tenant, cost_ns, what) in steps {
@@ -143,6 +143,7 @@ proptest! {
                 }
                 3 => queue.charge_tenant(tenant, 1 + tenant, cost_ns),
                 4 => queue.requeue(),
+                9 => queue.charge_polls(tenant, 1 + tenant, cost_ns),
                 5 => queue.take_from_back(cost_ns as usize % 3, |task| { inside.remove(&task); }),
                 _ => {
                     let Some(turn) = queue.next() else { continue };
@@ -194,6 +195,23 @@ fn neither_long_nor_short_polls_nor_many_tasks_buy_a_larger_share() {
         let ratio = ratio([one.clone(), other.clone()]);
         assert!((0.95..1.05).contains(&ratio), "{ratio} for {one:?} against {other:?}");
     }
+}
+
+#[test]
+fn polls_outside_of_turns_count_as_those_in_turns_do() {
+    const EACH_NS: u64 = 800_000;
+    let mut simulation = Simulation::new(vec![plain(1_000), plain(1_000)], 1);
+    // A question that polls some of a tenant's calls, each time that the other one has had as much.
+    let mut asked_ns = 0;
+    while simulation.total_ns < 1_000_000_000 {
+        if simulation.used_ns[1] >= asked_ns {
+            simulation.queue.charge_polls(0, 1, EACH_NS);
+            asked_ns += EACH_NS;
+        }
+        simulation.step();
+    }
+    let own_ns = simulation.used_ns[0];
+    assert!(4 * own_ns <= asked_ns, "of its share {asked_ns} ns went to questions, and {own_ns} beside");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use sandstorm_net::memcached::binary;
 
 use super::*;
-use crate::memcached::ForwardedDatagram;
+use crate::memcached::{ForwardedDatagram, MemcachedSession, NOT_FORWARDED};
 
 const TOO_MUCH: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
 
@@ -183,4 +183,89 @@ fn a_datagram_is_refused_in_the_words_of_its_protocol() {
     let frame = refused(&get_frame(&far));
     assert_eq!((frame[0], &frame[6..8], &frame[24..]), (0x81, &[0, 0x82][..], &b"away"[..]));
     assert_eq!(get_frame(&far)[0], binary::MAGIC);
+}
+
+/// The line that says that a command was not sent, or not run.
+fn not_run() -> String {
+    format!("{NOT_FORWARDED}\r\n")
+}
+
+#[test]
+fn a_datagram_whose_slots_do_not_come_to_rest_asks_others_a_bounded_number_of_times() {
+    let world = DividedWorld::new(false);
+    let (server, mut client) = (&world.servers[0], world.servers[0].client("shop", "t"));
+    let (near, far) = (key_of(0), key_of(1));
+    let (mut out, mut asked) = (Vec::new(), 0);
+    let sent = format!("set {near} 0 0 1\r\nx\r\ngets {far} {near}\r\nget {near}\r\n");
+    let mut waiting = begin(server, &mut client, sent.as_bytes(), &mut out);
+    while let Some(forwarded) = waiting {
+        asked += 1;
+        assert!(asked < 100, "it goes round and round");
+        let later = vec![ForwardedAnswer::Later; forwarded.batch.commands.len()];
+        waiting = go_on(server, &mut client, (forwarded, later), &mut out);
+    }
+    assert_eq!(asked, 10);
+    // What has run keeps its answer, and there is one line for each other command.
+    assert_eq!(String::from_utf8_lossy(&out), format!("STORED\r\n{}", not_run().repeat(2)));
+    assert_eq!(answer_of(server, &mut client, b"mn\r\n"), b"MN\r\n", "the next one begins anew");
+}
+
+#[test]
+fn a_datagram_that_may_not_wait_again_tells_what_has_run_and_what_has_not() {
+    let (world, mut random) = (DividedWorld::new(false), StdRng::seed_from_u64(7));
+    let (server, mut client) = (&world.servers[0], world.servers[0].client("shop", "t"));
+    let (near, far, farther) = (key_of(0), key_of(1), key_of(2));
+    let mut second_given_up = |sent: &[u8]| {
+        let mut out = Vec::new();
+        let first = begin(server, &mut client, sent, &mut out).expect("it waits");
+        let answers = world.carry(0, &first.batch, &mut random);
+        let second = go_on(server, &mut client, (first, answers), &mut out).expect("it waits for another server");
+        assert!(out.is_empty() && second.suspended.has_answers());
+        client.session.give_up_datagram(second, &mut out);
+        out
+    };
+    let set = |key: &str| format!("set {key} 0 0 1\r\nx\r\n");
+    let text = |out: Vec<u8>| String::from_utf8(out).unwrap();
+    let told = text(second_given_up((set(&far) + &set(&farther) + &set(&near)).as_bytes()));
+    assert_eq!(told, format!("STORED\r\n{}", not_run().repeat(2)));
+    // The rest of a line of keys belongs to the error.
+    let told = text(second_given_up(format!("{}gat 0 {farther} {near} {far}\r\nmn\r\n", set(&far)).as_bytes()));
+    assert_eq!(told, format!("STORED\r\n{}", not_run().repeat(2)));
+    // In the binary protocol the first of those that are not run is named.
+    let frames = [get_frame(&far), get_frame(&farther)].concat();
+    let first = begin(server, &mut client, &frames, &mut Vec::new()).expect("it waits");
+    let mut out = Vec::new();
+    client.session.give_up_datagram(first, &mut out);
+    assert_eq!((out[0], &out[6..8]), (binary::RESPONSE_MAGIC, &[0, 0x82][..]), "{out:?}");
+    for key in [near, farther] {
+        let mut client = world.servers[if key == key_of(0) { 0 } else { 2 }].client("shop", "t");
+        let at = &world.servers[if key == key_of(0) { 0 } else { 2 }];
+        assert_eq!(answer_of(at, &mut client, format!("get {key}\r\n").as_bytes()), b"END\r\n", "it was not run");
+    }
+}
+
+#[test]
+fn an_answer_that_may_not_stand_is_refused_in_the_words_of_its_protocol() {
+    use crate::UncertainAnswer;
+    let (mut text, mut frames) = (Vec::new(), Vec::new());
+    MemcachedSession::datagram_not_durable(b"STORED\r\nSTORED\r\n", UncertainAnswer::Backing, &mut text);
+    let line = format!("SERVER_ERROR {}\r\n", UncertainAnswer::Backing.text());
+    assert_eq!(String::from_utf8(text).unwrap(), line);
+    let mut answer = Vec::new();
+    for (opcode, opaque) in [(1, 0x0102_0304), (5, 9)] {
+        use binary::{BinaryResponseHeader, BinaryStatus};
+        let status = BinaryStatus::Done;
+        BinaryResponseHeader { opcode, opaque, status, cas: 7, extras: b"flag", key: b"k" }.push(b"value", &mut answer);
+    }
+    MemcachedSession::datagram_not_durable(&answer, UncertainAnswer::Backing, &mut frames);
+    let said = UncertainAnswer::Backing.text().as_bytes();
+    let one = |opcode: u8, opaque: [u8; 4]| {
+        let body = (said.len() as u32).to_be_bytes();
+        [&[0x81, opcode, 0, 0, 0, 0, 0, 0x82][..], &body, &opaque, &[0; 8], said].concat()
+    };
+    assert_eq!(frames, [one(1, [1, 2, 3, 4]), one(5, [0, 0, 0, 9])].concat());
+    // What is no whole answer ends it.
+    frames.clear();
+    MemcachedSession::datagram_not_durable(&[0x81; 30], UncertainAnswer::Backing, &mut frames);
+    assert_eq!(frames[..8], [0x81, 0x81, 0, 0, 0, 0, 0, 0x82]);
 }
