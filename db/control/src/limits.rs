@@ -421,6 +421,10 @@ pub const TRIGGER_GIVEN_UP_MS: u64 = 600_000;
 /// Time between two looks for triggers that other servers of a cluster have made or changed: as often as a server reads
 /// the cluster's directory.
 pub const TRIGGER_AGREED_LOOK: Duration = Duration::from_millis(100);
+/// The same where they could not be taken over and nothing has changed since, at most, after it has doubled each time.
+pub const TRIGGER_AGREED_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Time between two lines in the server's log that say the same of that.
+pub const TRIGGER_AGREED_LOG: Duration = Duration::from_secs(60);
 /// For how long what a schedule was due is due again where another server of a cluster takes its calls over, in
 /// milliseconds: longer than a server that is gone counts as one that lives.
 pub const TRIGGER_DUE_AGAIN_MS: u64 = 15_000;

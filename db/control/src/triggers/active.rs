@@ -12,7 +12,7 @@ use super::call_routes::{CallHome, CallPlace, CallRoutes};
 use super::definition::{TriggerDefinition, TriggerOp, TriggerSource};
 use super::schedule::{Schedule, last_due};
 use super::state_file::{DeadLetter, StoredTrigger};
-use crate::limits::{TRIGGER_DEAD_LETTER_BYTES, TRIGGER_DEAD_LETTERS, TRIGGER_GIVEN_UP_MS, TRIGGER_READ_BYTES};
+use crate::limits::{TRIGGER_DEAD_LETTER_BYTES, TRIGGER_DEAD_LETTERS, TRIGGER_READ_BYTES};
 use sandstorm_api::change::{Change, ChangeOp};
 use sandstorm_catalog::{AgreedTrigger, TenantView};
 use sandstorm_log::{ChangeKind, ChangeLog, LogTail, LoggedChange, TailError};
@@ -97,8 +97,8 @@ pub(super) struct ActiveTrigger {
     counts: TriggerCounts,
     last_error: String,
     last_error_at_ms: Option<u64>,
-    /// Until when moves of slots do not wait for it, in milliseconds since 1970.
-    given_up_until_ms: u64,
+    /// Until when moves of slots do not wait for it, in milliseconds since 1970; `None`: it was made just now.
+    given_up_until_ms: Option<u64>,
 }
 
 /// A call that begins.
@@ -153,7 +153,7 @@ impl ActiveTrigger {
             counts: TriggerCounts::default(),
             last_error: String::new(),
             last_error_at_ms: None,
-            given_up_until_ms: 0,
+            given_up_until_ms: None,
         })
     }
 
@@ -182,7 +182,7 @@ impl ActiveTrigger {
         let mut made = ActiveTrigger::of(StoredTrigger { spec, last_due_ms, position, ..self.stored() })?;
         (made.last_letter, made.counts) = (self.last_letter, self.counts);
         (made.last_error, made.last_error_at_ms) = (self.last_error.clone(), self.last_error_at_ms);
-        made.given_up_until_ms = self.given_up_until_ms;
+        made.given_up_until_ms = self.given_up_until_ms.or(Some(0));
         Ok(made)
     }
 
@@ -198,13 +198,19 @@ impl ActiveTrigger {
 
     /// Whether it makes calls for changes before a position, and has not made all of them: unless it was given up.
     pub(super) fn is_behind(&self, position: u64, now_ms: u64) -> bool {
-        let makes_calls = self.paused.is_empty() && self.waiting.is_empty() && now_ms >= self.given_up_until_ms;
+        let is_given_up = self.given_up_until_ms.is_some_and(|until_ms| now_ms < until_ms);
+        let makes_calls = self.paused.is_empty() && self.waiting.is_empty() && !is_given_up;
         makes_calls && self.needs_log_from().is_some_and(|own| own < position)
     }
 
-    /// Has no move of slots wait for it for a while.
-    pub(super) fn give_up(&mut self, now_ms: u64) {
-        self.given_up_until_ms = now_ms + TRIGGER_GIVEN_UP_MS;
+    /// Has no move of slots wait for it until a time, in milliseconds since 1970, or longer.
+    pub(super) fn give_up_until(&mut self, until_ms: u64) {
+        self.given_up_until_ms = self.given_up_until_ms.max(Some(until_ms));
+    }
+
+    /// The same for one that was made just now.
+    pub(super) fn begin_given_up(&mut self, until_ms: u64) {
+        self.given_up_until_ms.get_or_insert(until_ms);
     }
 
     /// The table whose changes it is called for.

@@ -124,6 +124,8 @@ fn moves_wait_for_triggers_that_make_calls_and_for_no_others() {
     for name in ["t", "paused"] {
         runner.create(&world.view(), spec(name), 1).expect("created");
     }
+    let other = TriggerDefinition { name: "other".into(), ops: vec![TriggerOp::Clear], ..spec("t") };
+    runner.create(&world.view(), other, 1).expect("created");
     runner.set_paused(world.id(), "paused", true, 1).expect("the trigger");
     // No call can be made now.
     own.set_called_elsewhere(Some(ALL));
@@ -131,14 +133,16 @@ fn moves_wait_for_triggers_that_make_calls_and_for_no_others() {
     assert!(log.wait(log.end(), LONG));
     let end = log.durable();
     wait_until(|| status(&runner, world.id(), "t").open > 0);
+    // The other one has no call to make.
+    wait_until(|| status(&runner, world.id(), "other").position.is_some_and(|(position, _)| position >= end));
     assert_eq!(caller.behind(end).as_deref(), Some("trigger \"t\" of tenant \"shop\""), "one that is paused is not");
     assert_eq!(caller.behind(0), None, "none has changes to call for from before that");
     caller.give_up(end);
     assert_eq!(caller.behind(end), None, "it is not waited for again");
     own.set_called_elsewhere(None);
     wait_until_handled(&world, &runner);
-    let other = TriggerDefinition { name: "other".into(), ..spec("t") };
-    runner.create(&world.view(), other, 1).expect("created");
+    let all = TriggerChange { ops: Some(Vec::new()), ..TriggerChange::default() };
+    runner.set(&world.view(), "other", all, 1).expect("changed");
     own.set_called_elsewhere(Some(ALL));
     world.write(&mut SmallRng::seed_from_u64(11), 20);
     assert!(log.wait(log.end(), LONG));
