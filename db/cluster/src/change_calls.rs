@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sandstorm_log::ChangeLog;
 
-use crate::limits::{CALLS_LEFT_BYTES, CALLS_POLL, CALLS_WAIT, CALLS_WAIT_MOST};
+use crate::limits::{CALLS_LEFT_BYTES, CALLS_POLL, CALLS_WAIT, CALLS_WAIT_MOST, CALLS_WAITS};
 
 /// Makes calls for the changes in this server's log.
 pub trait ChangeCaller: Send + Sync {
@@ -31,6 +31,9 @@ struct CallWait {
     of: WaitSubject,
     position: u64,
     since: Instant,
+    /// Whether all calls before the position were made, or those who make them were given up: a question that comes
+    /// again, since its answer was lost, is answered at once.
+    is_over: bool,
 }
 
 /// How long a wait may take: in this answer, and in all.
@@ -46,7 +49,9 @@ const TIMES: WaitTimes = WaitTimes { answer: CALLS_WAIT, all: CALLS_WAIT_MOST };
 #[derive(Default)]
 pub struct CallWaits {
     caller: OnceLock<Arc<dyn ChangeCaller>>,
-    wait: Mutex<Option<CallWait>>,
+    /// One for each subject, the newest last: the source of a move that is copied may be asked about others that it has
+    /// handed over.
+    waits: Mutex<Vec<CallWait>>,
 }
 
 impl CallWaits {
@@ -81,17 +86,9 @@ impl CallWaits {
     fn wait(&self, (of, position): (WaitSubject, u64), times: WaitTimes) -> Result<(), String> {
         let Some(caller) = self.caller.get() else { return Ok(()) };
         let begun = Instant::now();
-        let (since, position) = {
-            let mut wait = self.wait.lock();
-            match wait.as_mut().filter(|known| known.of == of) {
-                // Behind a hand-over it is a fixed position; before it, one near an end that goes on.
-                Some(known) if of.1 => (known.since, known.position),
-                Some(known) => (known.since, position),
-                None => {
-                    *wait = Some(CallWait { of, position, since: begun });
-                    (begun, position)
-                }
-            }
+        let (since, position) = match self.begin((of, position), begun) {
+            Some(known) => known,
+            None => return Ok(()),
         };
         while let Some(who) = caller.behind(position) {
             if since.elapsed() >= times.all {
@@ -104,7 +101,28 @@ impl CallWaits {
             }
             std::thread::sleep(CALLS_POLL);
         }
+        let mut waits = self.waits.lock();
+        // Before a freeze the end goes on: what is asked for then is another wait.
+        waits.retain(|known| known.of != of || of.1);
+        waits.iter_mut().filter(|known| known.of == of).for_each(|known| known.is_over = true);
         Ok(())
+    }
+
+    /// Since when is waited, and for which position; `None`: it is over.
+    fn begin(&self, (of, position): (WaitSubject, u64), now: Instant) -> Option<(Instant, u64)> {
+        let mut waits = self.waits.lock();
+        match waits.iter().find(|known| known.of == of) {
+            Some(known) if known.is_over => None,
+            // Behind a hand-over it is a fixed position; before it, one near an end that goes on.
+            Some(known) => Some((known.since, if of.1 { known.position } else { position })),
+            None => {
+                if waits.len() >= CALLS_WAITS {
+                    waits.remove(0);
+                }
+                waits.push(CallWait { of, position, since: now, is_over: false });
+                Some((now, position))
+            }
+        }
     }
 }
 
@@ -170,5 +188,29 @@ mod tests {
         assert_eq!(waits.wait(((1, true), 100), over), Ok(()));
         assert_eq!(caller.given_up.load(Ordering::SeqCst), 100);
         assert_eq!(waits.wait(((2, false), 200), short), Ok(()));
+    }
+    /// A server that hands over slots to one server while it is asked about those that another one has.
+    #[test]
+    fn moves_to_two_servers_do_not_begin_each_others_wait_anew() {
+        let caller = Arc::new(SlowCaller { end: 50, ..SlowCaller::default() });
+        let waits = waits(&caller);
+        let short = WaitTimes { answer: Duration::ZERO, all: ENDLESS };
+        assert!(waits.wait(((1, true), 100), short).is_err());
+        let since =
+            |of| waits.waits.lock().iter().find(|known| known.of == of).map(|known| (known.since, known.position));
+        let first = since((1, true));
+        assert!(waits.wait(((2, false), 300), short).is_err());
+        assert!(waits.wait(((1, true), 900), short).is_err());
+        assert!(first.is_some() && since((1, true)) == first, "they are those of its first question");
+        // What is over stays so, though the answer was lost and the log has grown.
+        let over = WaitTimes { answer: ENDLESS, all: Duration::ZERO };
+        assert_eq!(waits.wait(((1, true), 900), over), Ok(()));
+        caller.given_up.store(0, Ordering::SeqCst);
+        assert_eq!(waits.wait(((1, true), 900), short), Ok(()));
+        assert!(waits.wait(((2, false), 300), short).is_err(), "the other one is not");
+        for attempt in 0..10 * CALLS_WAITS as u64 {
+            assert!(waits.wait(((attempt, false), 300), short).is_err());
+        }
+        assert_eq!(waits.waits.lock().len(), CALLS_WAITS);
     }
 }

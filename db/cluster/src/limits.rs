@@ -89,6 +89,9 @@ pub const CALLS_WAIT: Duration = Duration::from_secs(1);
 /// Time for which a move waits for them in all, before its slots are frozen and again afterwards. A call that fails is
 /// made again for longer than that.
 pub const CALLS_WAIT_MOST: Duration = Duration::from_secs(10);
+/// Such waits that a source knows, at most, the newest ones: a move has two, one after the other, and 64 servers may
+/// take slots from one. One that is forgotten begins anew.
+pub const CALLS_WAITS: usize = 128;
 /// Time for which the target waits until the source says that they are made. Longer than the source waits itself: it
 /// may start again meanwhile.
 pub const CALLS_ELSEWHERE_MOST: Duration = Duration::from_secs(15);

@@ -81,11 +81,6 @@ impl PeerLink {
         let (agent, url) = (peer_agent(server, PEER_TIMEOUT)?, server.control.clone());
         Ok(PeerLink { agent, url, key, asked: Instant::now() })
     }
-
-    /// Whether the source has not been asked for so long that it is to be told that the target is there.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.asked.elapsed() >= ALIVE_INTERVAL
-    }
 }
 
 impl CopySource for PeerLink {
@@ -99,5 +94,9 @@ impl CopySource for PeerLink {
             Err(PeerRefusal::Said(message)) => Err(message),
             Err(PeerRefusal::Failed(why)) => Err(failed(&why)),
         }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.asked.elapsed() >= ALIVE_INTERVAL
     }
 }

@@ -19,6 +19,11 @@ pub(crate) trait CopySource {
     /// # Errors
     /// One line: it refuses, or does not answer.
     fn ask(&mut self, request: &CopyRequest) -> Result<CopyAnswer, String>;
+
+    /// Whether it has not been asked for so long that it is to be told that the target is there.
+    fn is_quiet(&self) -> bool {
+        false
+    }
 }
 
 /// The tables of the target.
@@ -108,6 +113,11 @@ impl SlotCopy {
     /// The move.
     pub(crate) fn move_id(&self) -> u64 {
         self.move_id
+    }
+
+    /// Whether the source has begun it, which ends every earlier attempt.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.phase != CopyPhase::Begin
     }
 
     /// Whether the slots are handed over.

@@ -287,6 +287,82 @@ fn what_was_copied_for_a_cancelled_move_is_removed() {
     assert_eq!((servers.arrived("old"), mover.notes.copies()), (1, vec![]));
 }
 
+/// What becomes of the question for the hand-over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReadyFate {
+    /// The slots are handed over, and the answer is lost.
+    AnswerLost,
+    /// It does not come to the source.
+    QuestionLost,
+    Answered,
+}
+
+/// Copies all slots to the second server, whose source hands them over as `fate` says. Returns whether calls were made
+/// elsewhere while the copy was served, and how often the source was asked whether its own are made.
+fn copy_to_ready(servers: &TwoServers, mover: &mut MoverLoop, fate: ReadyFate) -> (bool, u32) {
+    struct ReadyLink<'s>(&'s TwoServers, ReadyFate, (bool, u32));
+    impl CopySource for ReadyLink<'_> {
+        fn ask(&mut self, request: &CopyRequest) -> Result<CopyAnswer, String> {
+            let ReadyLink(servers, fate, (was_elsewhere, asked)) = self;
+            match request.ask {
+                CopyAsk::Ready if *fate == ReadyFate::QuestionLost => return Err("it was lost".to_owned()),
+                CopyAsk::Ready => {
+                    servers.desks[0].set_ready(request.attempt)?;
+                    let change = servers.desks[0].next_change(1).expect("the hand-over");
+                    servers.adopt(2, &change.map);
+                    if *fate == ReadyFate::AnswerLost {
+                        return Err("it was lost".to_owned());
+                    }
+                }
+                CopyAsk::Changes => *was_elsewhere = servers.desks[1].slots().is_called_elsewhere(0),
+                CopyAsk::Called => *asked += 1,
+                _ => {}
+            }
+            servers.desks[0].answer_copy(&servers.directories[0], request)
+        }
+    }
+    let mut link = ReadyLink(servers, fate, (false, 0));
+    mover.copy_from(&moving(), &mut link);
+    link.2
+}
+
+/// The calls for changes from before come first, whatever becomes of an answer: docs/cluster.md.
+#[test]
+fn a_hand_over_whose_answer_is_lost_keeps_the_order_of_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |servers: &TwoServers| {
+        let notes = CopyNotes::read(folder.path()).unwrap();
+        MoverLoop::new(Arc::clone(&servers.desks[1]), Arc::clone(&servers.directories[1]), notes)
+    };
+    let servers = TwoServers::start();
+    let (mut mover, slots, mut asked) = (start(&servers), servers.desks[1].slots(), 0);
+    let mut end_doubt = |mover: &mut MoverLoop| {
+        mover.end_doubt(|_, wanted, _| {
+            assert!(slots.is_called_elsewhere(0) && wanted.id == MOVE);
+            asked += 1;
+        });
+        asked
+    };
+    // It never came to the source.
+    copy_to_ready(&servers, &mut mover, ReadyFate::QuestionLost);
+    assert_eq!((end_doubt(&mut mover), slots.is_called_elsewhere(0)), (0, true), "it may still be handed over");
+    // The next attempt shows that it was not.
+    assert_eq!(copy_to_ready(&servers, &mut mover, ReadyFate::AnswerLost), (false, 0));
+    assert!(slots.owns_all() && slots.is_called_elsewhere(0), "the source has not said that its calls are made");
+    assert_eq!((end_doubt(&mut mover), slots.is_called_elsewhere(0)), (1, false));
+    assert_eq!(end_doubt(&mut mover), 1, "it is asked once");
+
+    // Cancelled: nothing is waited for.
+    let servers = TwoServers::start();
+    let (mut mover, slots) = (start(&servers), servers.desks[1].slots());
+    copy_to_ready(&servers, &mut mover, ReadyFate::QuestionLost);
+    servers.adopt(2, &map_of(0, Vec::new()));
+    mover.end_doubt(|_, _, _| panic!("the slots have stayed"));
+    assert!(!slots.is_called_elsewhere(0));
+    servers.adopt(1, &map_of(0, vec![moving()]));
+    assert_eq!(copy_to_ready(&servers, &mut mover, ReadyFate::Answered).1, 1, "an answer that comes");
+}
+
 /// A copy from a server whose records were given up later, by a start of the target that knows of it no more.
 #[test]
 fn slots_of_a_lost_server_are_served_once_old_copies_are_removed() {

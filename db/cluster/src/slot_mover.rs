@@ -19,7 +19,7 @@ use crate::limits::{
 };
 use crate::move_coordinator::{CopyProgress, MoveCoordinator};
 use crate::peer_link::PeerLink;
-use crate::slot_copy::{CopyTables, SlotCopy};
+use crate::slot_copy::{CopySource, CopyTables, SlotCopy};
 use crate::slot_source::{logged_as, tables_of};
 use crate::state::{ServerState, StoredMove};
 
@@ -80,6 +80,9 @@ pub(crate) struct MoverLoop {
     own: OwnTables,
     /// The moves that were copied here, until it is known what became of them.
     pub(crate) notes: CopyNotes,
+    /// A copy that was ready when its source did not answer: whether its slots are handed over the map will say. Until
+    /// then this server makes no calls for their changes, as where it has the answer.
+    doubtful: Option<(StoredMove, SlotCopy)>,
     /// The time of the last line in the log about trouble.
     logged: Option<Instant>,
     stop: Arc<AtomicBool>,
@@ -88,14 +91,14 @@ pub(crate) struct MoverLoop {
 impl MoverLoop {
     pub(crate) fn new(coordinator: Arc<MoveCoordinator>, directory: Arc<Directory>, notes: CopyNotes) -> MoverLoop {
         let stop = Arc::new(AtomicBool::new(false));
-        MoverLoop { own: OwnTables::new(directory), coordinator, notes, logged: None, stop }
+        MoverLoop { own: OwnTables::new(directory), coordinator, notes, doubtful: None, logged: None, stop }
     }
 
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
             self.own.participant.offline();
             self.coordinator.slots().set_awaited(None);
-            self.coordinator.slots().set_called_elsewhere(None);
+            self.end_doubt(|own, wanted, copy| own.await_calls_of(wanted, copy));
             self.remove_cancelled();
             if let Some((move_id, span)) = self.coordinator.next_to_clear() {
                 self.clear(move_id, span);
@@ -172,6 +175,11 @@ impl MoverLoop {
             Ok(link) => link,
             Err(why) => return self.pause(wanted.id, &why),
         };
+        self.copy_from(wanted, &mut link);
+    }
+
+    /// The same, from a source.
+    pub(crate) fn copy_from(&mut self, wanted: &StoredMove, link: &mut impl CopySource) {
         let mut copy = SlotCopy::new(self.coordinator.slots().own_id(), wanted.id, wanted.span(), rand::random());
         self.own.cursor = ClearCursor::default();
         if let Err(why) = self.notes.add(wanted.id, wanted.span()) {
@@ -181,22 +189,29 @@ impl MoverLoop {
         while !copy.is_over() && !self.stops() {
             if copy.is_served() && !self.coordinator.is_to_be_copied(wanted.id) {
                 // It was cancelled: `remove_cancelled` follows.
-                return copy.abandon(&mut link);
+                return copy.abandon(link);
             }
-            let stepped = copy.step(&mut link, &mut self.own);
-            // Before anything waits: memory is freed only once every online participant has moved on.
+            let stepped = copy.step(link, &mut self.own);
+            // Before anything waits: memory is given back only behind whoever is online.
             self.own.participant.quiescent();
             self.own.participant.offline();
-            if let Err(why) = stepped.and_then(|()| self.attend(&copy, &mut link)) {
-                copy.abandon(&mut link);
-                return self.pause(wanted.id, &why);
+            if copy.has_begun() && self.doubtful.take().is_some() {
+                // The source begins none while an earlier one is handed over: that one never was.
+                self.coordinator.slots().set_called_elsewhere(None);
+            }
+            if let Err(why) = stepped.and_then(|()| self.attend(&copy, link)) {
+                copy.abandon(link);
+                self.pause(wanted.id, &why);
+                // The source may have handed the slots over, and its answer was lost.
+                self.doubtful = copy.is_ready().then(|| (wanted.clone(), copy)).or(self.doubtful.take());
+                return;
             }
             let (records, bytes, state) = (copy.records, copy.bytes, copy.state());
             self.coordinator.set_progress(CopyProgress { move_id: wanted.id, records, bytes, state });
             if copy.is_served()
-                && let Err(why) = self.keep_rate(wanted.mib_per_s, begun, &copy, &mut link)
+                && let Err(why) = self.keep_rate(wanted.mib_per_s, begun, &copy, link)
             {
-                copy.abandon(&mut link);
+                copy.abandon(link);
                 return self.pause(wanted.id, &why);
             }
         }
@@ -207,12 +222,38 @@ impl MoverLoop {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         if copy.is_over() {
-            self.await_calls(&copy, &mut link);
+            self.await_calls(&copy, link);
+        }
+    }
+
+    /// Looks what became of a copy whose source did not answer when it was ready. Calls for changes of its slots are
+    /// made here once it is known that they were not handed over, or by `wait`, which asks the source, that it has made
+    /// its own.
+    pub(crate) fn end_doubt(&mut self, wait: impl FnOnce(&MoverLoop, &StoredMove, &SlotCopy)) {
+        if let Some((wanted, copy)) = self.doubtful.take() {
+            match self.coordinator.is_taken(&wanted) {
+                None => {
+                    self.doubtful = Some((wanted, copy));
+                    return;
+                }
+                Some(false) => {}
+                Some(true) => wait(self, &wanted, &copy),
+            }
+        }
+        self.coordinator.slots().set_called_elsewhere(None);
+    }
+
+    /// The same as [`MoverLoop::await_calls`], over another link.
+    fn await_calls_of(&self, wanted: &StoredMove, copy: &SlotCopy) {
+        // A server that was removed makes none.
+        let Some((source, key)) = self.coordinator.peer(&wanted.source) else { return };
+        if let Ok(mut link) = PeerLink::new(&source, key) {
+            self.await_calls(copy, &mut link);
         }
     }
 
     /// Waits until the source has made its calls for changes of the slots, which are this server's by now.
-    fn await_calls(&self, copy: &SlotCopy, link: &mut PeerLink) {
+    fn await_calls(&self, copy: &SlotCopy, link: &mut impl CopySource) {
         let until = Instant::now() + CALLS_ELSEWHERE_MOST;
         while !self.stops() && Instant::now() < until {
             match copy.ask_called(link) {
@@ -226,7 +267,7 @@ impl MoverLoop {
 
     /// What is to be done between two steps: the source is told that the copy goes on, clients are told that slots
     /// come here.
-    fn attend(&self, copy: &SlotCopy, link: &mut PeerLink) -> Result<(), String> {
+    fn attend(&self, copy: &SlotCopy, link: &mut impl CopySource) -> Result<(), String> {
         if copy.is_ready() {
             self.coordinator.slots().set_awaited(Some(copy.span()));
             self.coordinator.slots().set_called_elsewhere(Some(copy.span()));
@@ -238,7 +279,13 @@ impl MoverLoop {
     }
 
     /// Waits as long as the rate of a move asks for.
-    fn keep_rate(&self, mib_per_s: u64, begun: Instant, copy: &SlotCopy, link: &mut PeerLink) -> Result<(), String> {
+    fn keep_rate(
+        &self,
+        mib_per_s: u64,
+        begun: Instant,
+        copy: &SlotCopy,
+        link: &mut impl CopySource,
+    ) -> Result<(), String> {
         if mib_per_s == 0 {
             return Ok(());
         }

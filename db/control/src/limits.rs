@@ -435,14 +435,27 @@ pub const TRIGGER_GIVEN_UP_MS: u64 = 600_000;
 /// Time between two looks for triggers that other servers of a cluster have made or changed: as often as a server reads
 /// the cluster's directory.
 pub const TRIGGER_AGREED_LOOK: Duration = Duration::from_millis(100);
+/// The same where they could not be taken over and nothing has changed since, at most, after it has doubled each time.
+pub const TRIGGER_AGREED_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Time between two lines in the server's log that say the same of that.
+pub const TRIGGER_AGREED_LOG: Duration = Duration::from_secs(60);
 /// For how long what a schedule was due is due again where another server of a cluster takes its calls over, in
 /// milliseconds: longer than a server that is gone counts as one that lives.
 pub const TRIGGER_DUE_AGAIN_MS: u64 = 15_000;
-/// Requests with calls for keys of other servers of a cluster that are sent at a time, at most: a thread each. A tenant
-/// has one at a time, of all calls that its trigger begins in a turn.
-pub const TRIGGER_REMOTE_THREADS: usize = 8;
-/// Requests of a tenant that wait for the one under way, at most: calls beyond that are made again later.
+/// Requests with calls for keys of one other server of a cluster that are sent at a time, at most: a thread each, which
+/// waits for a minute where that server is silent. There are 63 others. A tenant has one at a time for each of them, of
+/// all calls that its trigger begins in a turn.
+pub const TRIGGER_REMOTE_THREADS: usize = 4;
+/// Requests of a tenant that wait for the one under way to the same server, at most: calls beyond that are made again
+/// later.
 pub const TRIGGER_REMOTE_WAITING: usize = 32;
+/// The same for all servers together.
+pub const TRIGGER_REMOTE_WAITING_ALL: usize = 128;
+/// Senders of such requests and tenants for which a server keeps which one was the last, at most: of 64 servers each
+/// has [`TRIGGERS`] tenants with triggers at most. The one that has sent nothing for longest is forgotten.
+pub const TRIGGER_REMOTE_ORDERS: usize = 64 * TRIGGERS;
+/// Letters of a sender's id, at most: it has 40.
+pub const TRIGGER_SENDER_LETTERS: usize = 64;
 /// Bytes of the arguments in such a request from which on the next call is in another one: it has one call at least.
 pub const TRIGGER_REMOTE_BYTES: usize = 1 << 20;
 /// Time in which calls for another server of a cluster are run, until it is told that they still run. Less than that

@@ -352,7 +352,9 @@ fn start_triggers(
     let mut sinks = CallSinks::here(Box::new(move |home, begun| calls.call_all(home, begun)));
     if let Some(coordinator) = &control.moves {
         let links = CallLinks::new(coordinator);
-        let remote = RemoteCaller::new(Box::new(move |server, request| links.send(server, request)));
+        let own_id = control.directory.slots().map(|slots| slots.own_id().to_owned()).unwrap_or_default();
+        let send = move |server: &str, request: &[u8]| links.send(server, request);
+        let remote = RemoteCaller::new(&own_id, sandstorm_store::clock_ms(0), Box::new(send));
         sinks.elsewhere = Box::new(move |request| remote.push(request));
     }
     let runner = config.beside_workers(|| TriggerRunner::start(directory, Box::new(note), folder, sinks))?;

@@ -116,7 +116,7 @@ use crate::limits::{
     CALL_LOOKS, CALL_LOOKS_PER_TENANT, CHANGE_WAITS, CHANGE_WAITS_PER_TENANT, RECORD_PAGES, RECORD_PAGES_PER_TENANT,
     TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT,
 };
-use crate::triggers::TriggerRunner;
+use crate::triggers::{RemoteOrders, TriggerRunner};
 use crate::use_meter::TenantUseMeter;
 use access_tokens::AccessTokens;
 pub use artifact_builder::{ArtifactBuilder, ArtifactSources};
@@ -221,8 +221,10 @@ pub struct ControlState {
     copy_streams: PeerLimiter,
     /// Changes of triggers under way.
     trigger_changes: Arc<RequestLimiter>,
-    /// Questions to workers about calls under way, by the tenant's serial number.
-    call_looks: Arc<RequestLimiter<u64>>,
+    /// Which requests with calls of triggers other servers have sent.
+    remote_orders: RemoteOrders,
+    /// Held while workers are asked about calls under way.
+    call_looks: tokio::sync::Mutex<()>,
     /// Where calls over HTTP go in, and those under way.
     calls: Option<LocalCaller>,
     pending_calls: Arc<PendingCalls>,
@@ -298,7 +300,8 @@ impl ControlState {
             record_pages: RequestLimiter::new(RECORD_PAGES, RECORD_PAGES_PER_TENANT),
             change_waits: RequestLimiter::new(CHANGE_WAITS, CHANGE_WAITS_PER_TENANT),
             trigger_changes: RequestLimiter::new(TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT),
-            call_looks: RequestLimiter::new(CALL_LOOKS, CALL_LOOKS_PER_TENANT),
+            remote_orders: RemoteOrders::default(),
+            call_looks: tokio::sync::Mutex::default(),
             calls,
             pending_calls: Arc::default(),
             triggers: OnceLock::new(),

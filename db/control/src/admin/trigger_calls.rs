@@ -1,5 +1,6 @@
 //! `/v1/cluster/trigger-calls`: calls of triggers that another server of the cluster sends, since their keys are this
-//! server's by now. They run as its own, and each answer is given once what the call did is on the disk.
+//! server's by now. They run as its own, and each answer is given once what the call did is on the disk. None is begun
+//! behind a later request of the same sender, or beside one.
 
 use std::sync::Arc;
 
@@ -14,7 +15,9 @@ use super::cluster_commands::CommandPeer;
 use super::cluster_copies::no_cluster;
 use super::error::ApiError;
 use crate::limits::{DURABLE_LOOK, TRIGGER_QUEUE_BYTES, TRIGGER_REMOTE_RUN};
-use crate::triggers::{CallRoutes, RemoteCall, RemoteCalls, RemoteOutcome, own_args};
+use crate::triggers::{
+    CallRoutes, LateAnswer, OrderRefusal, RemoteCall, RemoteCalls, RemoteOutcome, RunningCall, own_args,
+};
 use sandstorm_catalog::TenantView;
 use sandstorm_net::rpc::RpcStatus;
 use sandstorm_server::workers::{LocalCall, LocalCallResult, LocalCaller};
@@ -38,14 +41,27 @@ pub(super) async fn run(
     let _counts_until_the_end =
         permit.ok_or_else(|| not_run("as many requests of other servers are under way as may be"))?;
     let calls = RemoteCalls::decode(&body);
-    let calls = calls.ok_or_else(|| ApiError::invalid("these are no calls of a server of this version"))?;
+    let no_calls = || ApiError::invalid("these are no calls of a server of this version");
+    let (calls, order) = calls.ok_or_else(no_calls)?;
     let caller = control.calls.as_ref().ok_or_else(no_cluster)?;
     let snapshot = control.directory.snapshot();
     let Some(view) = snapshot.tenant(calls.tenant) else {
         return Err(not_run("there is no such tenant here yet"));
     };
+    let order = order.map(|order| control.remote_orders.begin(&order, calls.tenant)).transpose();
+    let running = match order {
+        Ok(running) => running,
+        Err(OrderRefusal::NoServer) => return Err(no_calls()),
+        Err(OrderRefusal::Late(behind)) => {
+            return serde_json::to_vec(&LateAnswer { behind }).map_err(|error| ApiError::internal(error.to_string()));
+        }
+        Err(OrderRefusal::StillRuns) => {
+            let still = RemoteOutcome::of(RpcStatus::Overloaded, b"calls that were sent before still run there");
+            return RemoteOutcome::encode(&vec![still; calls.calls.len()]).map_err(ApiError::internal);
+        }
+    };
     let routes = CallRoutes::now(control.directory.slots());
-    let begun = begin(caller, (view, &routes), calls);
+    let begun = begin(caller, (view, &routes), calls, running);
     let (until, mut outcomes) = (Instant::now() + TRIGGER_REMOTE_RUN, Vec::new());
     for call in begun {
         outcomes.push(match call {
@@ -56,8 +72,13 @@ pub(super) async fn run(
     RemoteOutcome::encode(&outcomes).map_err(ApiError::internal)
 }
 
-/// Begins the calls whose keys are here.
-fn begin(caller: &LocalCaller, (view, routes): (&TenantView, &CallRoutes), calls: RemoteCalls) -> Vec<BegunRemoteCall> {
+/// Begins the calls whose keys are here. Each keeps `running` until it has ended, also if nobody waits for it any more.
+fn begin(
+    caller: &LocalCaller,
+    (view, routes): (&TenantView, &CallRoutes),
+    calls: RemoteCalls,
+    running: Option<RunningCall>,
+) -> Vec<BegunRemoteCall> {
     let RemoteCalls { tenant, trigger, calls } = calls;
     let extension: Arc<str> = trigger.called().0.into();
     let mut local = Vec::new();
@@ -67,8 +88,10 @@ fn begin(caller: &LocalCaller, (view, routes): (&TenantView, &CallRoutes), calls
             Err(outcome) => BegunRemoteCall::Refused(outcome),
             Ok(args) => {
                 let (done, result) = oneshot::channel();
+                let running = running.clone();
                 let done = Box::new(move |result| {
-                    // The asking server waits for it, unless its time is over.
+                    drop(running);
+                    // Whoever has asked waits for it, unless its time is over.
                     let _late = done.send(result);
                 });
                 let extension = Arc::clone(&extension);

@@ -8,15 +8,16 @@ use data_encoding::BASE64;
 
 use super::batch_size::{BatchOutcome, BatchSize};
 use super::call_queue::{BegunInvocation, CallEnd, CallQueue, TriggerCall, TriggerCallOutcome};
-use super::call_routes::{CallHome, CallPlace, CallRoutes};
+use super::call_routes::{CallHome, CallPlace, CallRoutes, schedule_slot};
 use super::definition::{TriggerDefinition, TriggerOp, TriggerSource};
 use super::schedule::{Schedule, last_due};
 use super::state_file::{DeadLetter, StoredTrigger};
-use crate::limits::{TRIGGER_DEAD_LETTER_BYTES, TRIGGER_DEAD_LETTERS, TRIGGER_GIVEN_UP_MS, TRIGGER_READ_BYTES};
+use crate::limits::{TRIGGER_DEAD_LETTER_BYTES, TRIGGER_DEAD_LETTERS, TRIGGER_READ_BYTES};
 use sandstorm_api::change::{Change, ChangeOp};
 use sandstorm_catalog::{AgreedTrigger, TenantView};
 use sandstorm_log::{ChangeKind, ChangeLog, LogTail, LoggedChange, TailError};
 use sandstorm_net::rpc::RpcStatus;
+use sandstorm_net::slots::slot_of;
 
 /// What a trigger does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,8 +98,8 @@ pub(super) struct ActiveTrigger {
     counts: TriggerCounts,
     last_error: String,
     last_error_at_ms: Option<u64>,
-    /// Until when moves of slots do not wait for it, in milliseconds since 1970.
-    given_up_until_ms: u64,
+    /// Until when moves of slots do not wait for it, in milliseconds since 1970; `None`: it was made just now.
+    given_up_until_ms: Option<u64>,
 }
 
 /// A call that begins.
@@ -153,7 +154,7 @@ impl ActiveTrigger {
             counts: TriggerCounts::default(),
             last_error: String::new(),
             last_error_at_ms: None,
-            given_up_until_ms: 0,
+            given_up_until_ms: None,
         })
     }
 
@@ -182,7 +183,7 @@ impl ActiveTrigger {
         let mut made = ActiveTrigger::of(StoredTrigger { spec, last_due_ms, position, ..self.stored() })?;
         (made.last_letter, made.counts) = (self.last_letter, self.counts);
         (made.last_error, made.last_error_at_ms) = (self.last_error.clone(), self.last_error_at_ms);
-        made.given_up_until_ms = self.given_up_until_ms;
+        made.given_up_until_ms = self.given_up_until_ms.or(Some(0));
         Ok(made)
     }
 
@@ -198,13 +199,19 @@ impl ActiveTrigger {
 
     /// Whether it makes calls for changes before a position, and has not made all of them: unless it was given up.
     pub(super) fn is_behind(&self, position: u64, now_ms: u64) -> bool {
-        let makes_calls = self.paused.is_empty() && self.waiting.is_empty() && now_ms >= self.given_up_until_ms;
+        let is_given_up = self.given_up_until_ms.is_some_and(|until_ms| now_ms < until_ms);
+        let makes_calls = self.paused.is_empty() && self.waiting.is_empty() && !is_given_up;
         makes_calls && self.needs_log_from().is_some_and(|own| own < position)
     }
 
-    /// Has no move of slots wait for it for a while.
-    pub(super) fn give_up(&mut self, now_ms: u64) {
-        self.given_up_until_ms = now_ms + TRIGGER_GIVEN_UP_MS;
+    /// Has no move of slots wait for it until a time, in milliseconds since 1970, or longer.
+    pub(super) fn give_up_until(&mut self, until_ms: u64) {
+        self.given_up_until_ms = self.given_up_until_ms.max(Some(until_ms));
+    }
+
+    /// The same for one that was made just now.
+    pub(super) fn begin_given_up(&mut self, until_ms: u64) {
+        self.given_up_until_ms.get_or_insert(until_ms);
     }
 
     /// The table whose changes it is called for.
@@ -220,6 +227,12 @@ impl ActiveTrigger {
             TriggerSource::Schedule(schedule) => Some(schedule),
             TriggerSource::Table(_) => None,
         }
+    }
+
+    /// The slot whose owner makes the calls of a schedule on which the servers of a cluster agree.
+    fn schedule_slot(&self) -> Option<u16> {
+        let is_of_all = self.agreed.is_some() && self.schedule().is_some();
+        is_of_all.then(|| schedule_slot(self.tenant, &self.spec.name))
     }
 
     pub(super) fn next_due_ms(&self) -> Option<u64> {
@@ -267,12 +280,10 @@ impl ActiveTrigger {
         match &self.source {
             TriggerSource::Schedule(schedule) => {
                 if *home != CallHome::Here {
+                    // Calls that were not over stay: they are made at whoever makes the others by now, and here again
+                    // where the slot comes back. What was due lately is due there again.
                     self.last_due_ms = home.last_due(schedule, self.last_due_ms, now_ms);
                     self.waiting = home.to_string();
-                    if self.queue.len() > 0 {
-                        // What was due lately is due there again.
-                        (self.queue, self.epoch) = (CallQueue::default(), next_epoch());
-                    }
                     return true;
                 }
                 let due = schedule.next_after(self.last_due_ms).is_some_and(|due_ms| due_ms <= now_ms);
@@ -282,7 +293,8 @@ impl ActiveTrigger {
                     if self.queue.len() > 0 {
                         self.counts.skipped += 1;
                     } else {
-                        self.queue.push(Some(b""), TriggerCall::plain(self.spec.args.clone().into_bytes()));
+                        let call = TriggerCall::plain(self.spec.args.clone().into_bytes());
+                        self.queue.push(Some(b""), call.at_slot(self.schedule_slot()));
                     }
                 }
                 true
@@ -373,7 +385,9 @@ impl ActiveTrigger {
 
     /// The next invocation that may begin.
     pub(super) fn begin_call(&mut self, now_ms: u64, routes: &CallRoutes) -> Option<BegunTriggerCall> {
-        if !self.paused.is_empty() || !self.waiting.is_empty() {
+        // A schedule waits since another server makes its calls: those that are not over are made there.
+        let makes_none = !self.waiting.is_empty() && self.schedule().is_none();
+        if !self.paused.is_empty() || makes_none {
             return None;
         }
         let together = self.batch.as_ref().map(BatchSize::next);
@@ -477,14 +491,15 @@ impl ActiveTrigger {
         let under_way = self.queue.letters();
         let others = self.dead.values().filter(|letter| !under_way.contains(&letter.id));
         let letters = others.filter_map(|letter| Some((letter, letter.decoded_args()?)));
-        let mut replayed = 0;
+        let (mut replayed, of_schedule) = (0, self.schedule().map(|_| self.schedule_slot()));
         for (DeadLetter { id, position, .. }, args) in letters {
             if !self.queue.has_room() {
                 break;
             }
             let change = Change::decode(&args).ok().filter(|change| change.op != ChangeOp::Clear);
-            let key = change.map(|change| change.key.to_vec());
-            let call = TriggerCall::replayed(args, *id, *position).at_slot_of(key.as_deref());
+            let key = change.filter(|_| of_schedule.is_none()).map(|change| change.key.to_vec());
+            let call = TriggerCall::replayed(args, *id, *position);
+            let call = call.at_slot(of_schedule.unwrap_or_else(|| key.as_deref().map(slot_of)));
             self.queue.push(Some(&key.unwrap_or_default()), call);
             replayed += 1;
         }

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 
 use super::active::{BegunTriggerCall, InvocationPlace, TriggerKey};
 use super::call_routes::{CallPlace, CallRoutes};
-use super::remote_calls::{RemoteCall, RemoteCalls, RemoteOutcome, RemoteRequest};
+use super::remote_caller::RemoteRequest;
+use super::remote_calls::{RemoteCall, RemoteCalls, RemoteOutcome};
 use super::trigger_store::KeptTrigger;
 use super::typed_calls;
 use crate::limits::{TRIGGER_CALLS_PER_TURN, TRIGGER_REMOTE_BYTES};
@@ -133,10 +134,7 @@ fn own_call(
 ) -> Result<LocalCall, String> {
     let trigger = &kept.trigger;
     // At each try: the code may be another one by now.
-    let args = match trigger.table() {
-        Some(_) => typed_calls::change_bytes(view, &trigger.spec, args),
-        None => typed_calls::call_bytes(view, &trigger.spec, args),
-    }?;
+    let args = typed_calls::bytes_of(view, &trigger.spec, args)?;
     let (key, ended, routes) = (Arc::clone(&trigger.key), Arc::clone(ended), routes.clone());
     let done = Box::new(move |LocalCallResult { status, value: text, .. }: LocalCallResult| {
         // What it has met may be that a slot has left: it is made again, there.

@@ -84,7 +84,12 @@ impl TriggerCall {
 
     /// The same for a key, in whose place of the cluster it is made; `None`: it is made here.
     pub(crate) fn at_slot_of(self, key: Option<&[u8]>) -> TriggerCall {
-        TriggerCall { slot: key.map(slot_of), ..self }
+        self.at_slot(key.map(slot_of))
+    }
+
+    /// The same for a slot of the cluster; `None`: it is made here.
+    pub(crate) fn at_slot(self, slot: Option<u16>) -> TriggerCall {
+        TriggerCall { slot, ..self }
     }
 
     /// A call for a change between two positions.

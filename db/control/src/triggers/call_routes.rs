@@ -55,7 +55,12 @@ impl CallHome {
     }
 }
 
-/// The owner of each slot, as calls that begin see it.
+/// The slot whose owner makes the calls of a schedule of that name.
+pub(crate) fn schedule_slot(tenant: u32, name: &str) -> u16 {
+    slot_of(format!("{tenant}/{name}").as_bytes())
+}
+
+/// Who owns which slot, as calls that begin see it.
 #[derive(Clone, Default)]
 pub(crate) struct CallRoutes {
     /// In a cluster; and [`SlotOwnership::changes`] before the map was looked at.
@@ -81,7 +86,7 @@ impl CallRoutes {
 
     /// The server that makes the calls of a schedule of that name: the owner of the name's slot.
     pub(crate) fn home(&self, tenant: u32, name: &str) -> CallHome {
-        let place = self.place(Some(slot_of(format!("{tenant}/{name}").as_bytes())));
+        let place = self.place(Some(schedule_slot(tenant, name)));
         match (place, &self.cluster) {
             (CallPlace::Server(at), Some((_, _, map))) => map.servers.get(at).map_or(CallHome::Changing, |server| {
                 CallHome::Elsewhere { server: server.id.clone(), lives: server.is_alive }

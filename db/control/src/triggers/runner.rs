@@ -3,6 +3,7 @@
 mod agreed_triggers;
 mod move_waits;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,7 +101,7 @@ impl TriggerRunner {
         // Before a checkpoint may remove what they need.
         shared.store.retain_log();
         if shared.is_in_cluster()
-            && let Err(error) = shared.take_over(None)
+            && let Err(error) = shared.take_over(None, &mut BTreeSet::new())
         {
             tracing::warn!(%error, "not all triggers of the cluster are taken over yet");
         }

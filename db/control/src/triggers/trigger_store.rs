@@ -19,7 +19,7 @@ use super::active::{ActiveTrigger, TriggerKey};
 use super::state_file::TriggerFolder;
 use super::trigger_outcome::TriggerError;
 use crate::config::ConfigError;
-use crate::limits::{TRIGGER_WRITE_EVERY, TRIGGER_WRITE_PER_MIB, TRIGGERS, TRIGGERS_PER_TENANT};
+use crate::limits::{TRIGGER_GIVEN_UP_MS, TRIGGER_WRITE_EVERY, TRIGGER_WRITE_PER_MIB, TRIGGERS, TRIGGERS_PER_TENANT};
 use sandstorm_catalog::Directory;
 
 /// Longest wait for the log before a trigger is written.
@@ -60,6 +60,9 @@ impl KeptTrigger {
 struct TenantState {
     /// By name.
     triggers: BTreeMap<String, KeptTrigger>,
+    /// Until when moves of slots do not wait for triggers that are made meanwhile, in milliseconds since 1970: else one
+    /// that was given up would be waited for again once it is removed and made anew.
+    given_up_until_ms: u64,
     /// Names of those whose files are to be removed.
     removed: BTreeSet<String>,
 }
@@ -119,6 +122,17 @@ impl TenantTriggers {
     #[cfg(test)]
     pub(super) fn stands_still(&self) -> bool {
         self.state.is_locked()
+    }
+
+    /// Has no move of slots wait for triggers that are behind a position, nor for any that is made soon.
+    pub(super) fn give_up(&self, position: u64, now_ms: u64) {
+        let mut state = self.state.lock();
+        let TenantState { triggers, given_up_until_ms, .. } = &mut *state;
+        for KeptTrigger { trigger, .. } in triggers.values_mut().filter(|kept| kept.trigger.is_behind(position, now_ms))
+        {
+            *given_up_until_ms = now_ms + TRIGGER_GIVEN_UP_MS;
+            trigger.give_up_until(*given_up_until_ms);
+        }
     }
 
     fn names(&self) -> Vec<String> {
@@ -188,6 +202,17 @@ impl TriggerStore {
         self.all.load(Ordering::SeqCst)
     }
 
+    /// Tenant and name of those that are this server's alone, in a cluster.
+    pub(super) fn own_triggers(&self) -> Vec<TriggerKey> {
+        let mut own = Vec::new();
+        for of_tenant in self.tenants() {
+            of_tenant.each(|KeptTrigger { trigger, .. }| {
+                own.extend(trigger.agreed.is_none().then(|| TriggerKey::clone(&trigger.key)));
+            });
+        }
+        own
+    }
+
     /// Those of each tenant that has some.
     pub(super) fn tenants(&self) -> Vec<Arc<TenantTriggers>> {
         self.tenants.lock().values().cloned().collect()
@@ -253,7 +278,8 @@ impl TriggerStore {
             }
         }
         match (trigger, about) {
-            (Some(trigger), about) => {
+            (Some(mut trigger), about) => {
+                trigger.begin_given_up(state.given_up_until_ms);
                 let (written_at, written_bytes, written_from) = about.unwrap_or_default();
                 let kept = KeptTrigger { trigger, is_changed: true, written_at, written_bytes, written_from };
                 state.triggers.insert(name.to_owned(), kept);
@@ -395,13 +421,14 @@ impl TriggerStore {
         log.retain_from(from);
     }
 
-    /// Forgets tenants without triggers and files.
+    /// Forgets tenants without triggers and files, of which none was given up lately.
     fn forget_tenants_without(&self) {
+        let now_ms = sandstorm_store::clock_ms(0);
         self.tenants.lock().retain(|_, of_tenant| {
             // One may be about to get a trigger: a thread that knows it has found it under this lock.
             Arc::strong_count(of_tenant) > 1 || {
                 let state = of_tenant.state.lock();
-                !state.triggers.is_empty() || !state.removed.is_empty()
+                !state.triggers.is_empty() || !state.removed.is_empty() || state.given_up_until_ms > now_ms
             }
         });
     }

@@ -14,7 +14,7 @@ use super::definition::{TriggerDefinition, TriggerSource};
 ///
 /// # Errors
 /// What is wrong, for people.
-pub(super) fn call_bytes(view: &TenantView, spec: &TriggerDefinition, args: Vec<u8>) -> Result<Vec<u8>, String> {
+fn call_bytes(view: &TenantView, spec: &TriggerDefinition, args: Vec<u8>) -> Result<Vec<u8>, String> {
     match view.extension(spec.called().0) {
         Some(loaded) => encode(loaded.library.schema().map(|schema| &**schema), spec, args),
         None => Ok(args),
@@ -26,10 +26,21 @@ pub(super) fn call_bytes(view: &TenantView, spec: &TriggerDefinition, args: Vec<
 ///
 /// # Errors
 /// What is wrong, for people.
-pub(super) fn change_bytes(view: &TenantView, spec: &TriggerDefinition, changes: Vec<u8>) -> Result<Vec<u8>, String> {
+fn change_bytes(view: &TenantView, spec: &TriggerDefinition, changes: Vec<u8>) -> Result<Vec<u8>, String> {
     match view.extension(spec.called().0) {
         Some(loaded) => encode_changes(loaded.library.schema().map(|schema| &**schema), spec, changes),
         None => Ok(changes),
+    }
+}
+
+/// The bytes of a call of a trigger, whichever it is.
+///
+/// # Errors
+/// What is wrong, for people.
+pub(super) fn bytes_of(view: &TenantView, spec: &TriggerDefinition, args: Vec<u8>) -> Result<Vec<u8>, String> {
+    match &spec.table {
+        Some(_) => change_bytes(view, spec, args),
+        None => call_bytes(view, spec, args),
     }
 }
 

@@ -17,12 +17,6 @@ impl ChangeCaller for SharedRunner {
 
     fn give_up(&self, position: u64) {
         let now_ms = clock_ms();
-        for of_tenant in self.store.tenants() {
-            of_tenant.each(|KeptTrigger { trigger, .. }| {
-                if trigger.is_behind(position, now_ms) {
-                    trigger.give_up(now_ms);
-                }
-            });
-        }
+        self.store.tenants().iter().for_each(|of_tenant| of_tenant.give_up(position, now_ms));
     }
 }

@@ -1,9 +1,11 @@
 //! Promise: a trigger that is made, changed, paused or removed at one server of a cluster is so at all; each makes the
 //! calls for the changes of its own keys, and one of them those of a schedule.
 
+use sandstorm_catalog::AgreedTrigger;
 use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange};
 
 use super::*;
+use crate::limits::TRIGGERS;
 use crate::triggers::call_routes::{CallHome, CallRoutes};
 
 /// Two servers that agree, of which each owns half of the slots.
@@ -185,4 +187,58 @@ fn whoever_takes_a_schedule_over_makes_up_for_what_was_due_while_nobody_made_its
     assert_eq!(elsewhere(false).last_due(&schedule, 1_000, 60_500), 1_000, "whoever is gone makes no calls");
     assert_eq!(CallHome::Changing.last_due(&schedule, 1_000, 60_500), 1_000);
     assert_eq!(CallRoutes::default().home(1, "t"), CallHome::Here);
+}
+
+/// A trigger that some server could not take over would be one of some servers alone.
+#[test]
+fn the_cluster_has_as_many_triggers_as_a_server_may_have_and_no_more() {
+    let two = TwoWorlds::new();
+    let directory = &two.worlds[0].directory;
+    let yearly = |name: &str| TriggerDefinition { cron: Some("0 0 1 1 *".to_owned()), table: None, ..spec(name) };
+    let definition = serde_json::to_string(&yearly("t")).expect("JSON");
+    for tenant in 1..TRIGGERS / TRIGGERS_PER_TENANT {
+        let name = format!("tenant{tenant}");
+        directory.create_tenant(NewTenant::named(&name)).expect("there is room");
+        let made = directory.change_triggers(&*name, |all| {
+            for number in 0..TRIGGERS_PER_TENANT {
+                let (serial, definition) = (number as u64, definition.replace("\"t\"", &format!("\"t{number}\"")));
+                let made = AgreedTrigger { serial, definition, paused: false, resumed: 0 };
+                all.insert(format!("t{number}"), made);
+            }
+        });
+        made.expect("they agree");
+    }
+    directory.create_tenant(NewTenant::named("more")).expect("there is room");
+    let sinks = CallSinks::here(Box::new(|_, _| {}));
+    let runner = TriggerRunner::start(Arc::clone(directory), Box::new(|_| {}), None, sinks).expect("started");
+    let (shop, id) = (two.worlds[0].view(), two.worlds[0].id());
+    let more = || directory.snapshot().by_name("more").expect("the tenant").clone();
+    for number in 0..TRIGGERS_PER_TENANT {
+        runner.create(&shop, yearly(&format!("t{number}")), 1).expect("there is room");
+    }
+    assert_eq!(runner.shared.store.len(), TRIGGERS);
+    let refused = runner.create(&more(), yearly("t"), 1).map(drop);
+    assert!(matches!(&refused, Err(TriggerError::TooMany(why)) if why.contains("cluster")), "{refused:?}");
+    let refused = runner.declare(&more(), yearly("t"), 1);
+    assert!(matches!(&refused, Err(TriggerError::TooMany(why)) if why.contains("cluster")), "{refused:?}");
+    assert!(more().triggers.is_empty(), "nothing is agreed on that cannot be taken over");
+    runner.remove(id, "t0").expect("the trigger");
+    runner.create(&more(), yearly("t"), 1).expect("there is room again");
+}
+
+#[test]
+fn a_table_logs_expiries_no_longer_once_another_server_has_removed_the_trigger_for_them() {
+    let two = TwoWorlds::new();
+    let (runners, id) = (two.start(), two.worlds[0].id());
+    let is_watched = |at: usize| {
+        let view = two.worlds[at].view();
+        view.table_by_name("items").expect("the table").table.logs_expiry()
+    };
+    let expiries = TriggerDefinition { ops: vec![TriggerOp::Expire], ..spec("t") };
+    runners[0].create(&two.worlds[0].view(), expiries, 1).expect("created");
+    two.catch_up();
+    wait_until(|| is_watched(0) && is_watched(1));
+    runners[0].remove(id, "t").expect("the trigger");
+    two.catch_up();
+    wait_until(|| !is_watched(0) && !is_watched(1));
 }

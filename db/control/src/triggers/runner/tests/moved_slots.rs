@@ -1,10 +1,14 @@
 //! Promise: slots that move to another server and back leave no change without its call, in the order of each key, and
 //! none is a dead letter for that; and a move waits for calls as long as it may, whatever a tenant's trigger does.
 
+use sandstorm_catalog::AgreedTrigger;
 use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange, SlotSpan};
 
 use super::*;
-use crate::triggers::remote_calls::{RemoteCall, RemoteOutcome, RemoteRequest};
+use crate::triggers::active::InvocationPlace;
+use crate::triggers::call_routes::{CallPlace, schedule_slot};
+use crate::triggers::remote_caller::RemoteRequest;
+use crate::triggers::remote_calls::{RemoteCall, RemoteOutcome};
 
 const ALL: SlotSpan = SlotSpan { first: 0, last: 16_383 };
 
@@ -124,6 +128,8 @@ fn moves_wait_for_triggers_that_make_calls_and_for_no_others() {
     for name in ["t", "paused"] {
         runner.create(&world.view(), spec(name), 1).expect("created");
     }
+    let other = TriggerDefinition { name: "other".into(), ops: vec![TriggerOp::Clear], ..spec("t") };
+    runner.create(&world.view(), other, 1).expect("created");
     runner.set_paused(world.id(), "paused", true, 1).expect("the trigger");
     // No call can be made now.
     own.set_called_elsewhere(Some(ALL));
@@ -131,18 +137,111 @@ fn moves_wait_for_triggers_that_make_calls_and_for_no_others() {
     assert!(log.wait(log.end(), LONG));
     let end = log.durable();
     wait_until(|| status(&runner, world.id(), "t").open > 0);
+    // The other one has no call to make.
+    wait_until(|| status(&runner, world.id(), "other").position.is_some_and(|(position, _)| position >= end));
     assert_eq!(caller.behind(end).as_deref(), Some("trigger \"t\" of tenant \"shop\""), "one that is paused is not");
     assert_eq!(caller.behind(0), None, "none has changes to call for from before that");
     caller.give_up(end);
     assert_eq!(caller.behind(end), None, "it is not waited for again");
     own.set_called_elsewhere(None);
     wait_until_handled(&world, &runner);
-    let other = TriggerDefinition { name: "other".into(), ..spec("t") };
-    runner.create(&world.view(), other, 1).expect("created");
+    let all = TriggerChange { ops: Some(Vec::new()), ..TriggerChange::default() };
+    runner.set(&world.view(), "other", all, 1).expect("changed");
     own.set_called_elsewhere(Some(ALL));
     world.write(&mut SmallRng::seed_from_u64(11), 20);
     assert!(log.wait(log.end(), LONG));
     wait_until(|| caller.behind(log.durable()).is_some_and(|who| who.contains("other")));
     own.set_called_elsewhere(None);
     wait_until(|| caller.behind(log.durable()).is_none());
+}
+
+/// Whatever its name is, and also where the tenant had no trigger meanwhile.
+#[test]
+fn a_trigger_that_was_given_up_is_not_waited_for_once_it_is_made_anew() {
+    let (world, own) = world_in_cluster();
+    let runner = start(&world, &own);
+    let (caller, log) = (runner.change_caller(), world.directory.change_log().expect("a log"));
+    own.set_called_elsewhere(Some(ALL));
+    let behind = |names: &[&str]| {
+        world.write(&mut SmallRng::seed_from_u64(12), 20);
+        assert!(log.wait(log.end(), LONG));
+        wait_until(|| names.iter().all(|name| status(&runner, world.id(), name).open > 0));
+        caller.behind(log.durable())
+    };
+    runner.create(&world.view(), spec("t"), 1).expect("created");
+    assert!(behind(&["t"]).is_some());
+    caller.give_up(log.durable());
+    runner.remove(world.id(), "t").expect("the trigger");
+    for name in ["t", "another"] {
+        runner.create(&world.view(), spec(name), 1).expect("created");
+    }
+    assert_eq!(behind(&["t", "another"]), None);
+}
+
+/// When the schedules of these tests were made, and a day later.
+const CREATED_MS: u64 = 1_700_000_000_000;
+const DUE_MS: u64 = CREATED_MS + 86_400_000;
+
+/// A schedule of all servers that is due once a day.
+fn daily(world: &World, retries: u32) -> ActiveTrigger {
+    let args = "daily".to_owned();
+    let spec = TriggerDefinition { every: Some("1d".into()), table: None, args, retries, ..spec("t") };
+    let begins = StoredTrigger::begins(&world.view().tenant, spec, (0, 0), CREATED_MS);
+    let agreed = AgreedTrigger { serial: 1, definition: String::new(), paused: false, resumed: 0 };
+    ActiveTrigger::of(StoredTrigger { agreed: Some(agreed), ..begins }).expect("a schedule")
+}
+
+/// A turn of its server; returns what begins, and where.
+fn turn_of(
+    trigger: &mut ActiveTrigger,
+    (world, own): (&World, &Arc<SlotOwnership>),
+    now_ms: u64,
+) -> Option<(InvocationPlace, CallPlace)> {
+    let routes = CallRoutes::now(Some(own));
+    trigger.find_calls((&world.view(), None), &routes.home(world.id(), "t"), now_ms);
+    let begun = trigger.begin_call(now_ms, &routes)?;
+    assert_eq!((&*begun.args, begun.slots), (&b"daily"[..], vec![schedule_slot(world.id(), "t")]));
+    Some((begun.place, begun.at))
+}
+
+#[test]
+fn a_schedules_call_that_is_not_over_stays_where_its_slot_stays_and_goes_where_it_goes() {
+    let (world, own) = world_in_cluster();
+    let mut trigger = daily(&world, 8);
+    let turn = |trigger: &mut ActiveTrigger, now_ms| turn_of(trigger, (&world, &own), now_ms);
+    assert_eq!(turn(&mut trigger, DUE_MS - 1), None);
+    let (place, at) = turn(&mut trigger, DUE_MS).expect("it is due");
+    assert_eq!(at, CallPlace::Here);
+    // Its slot is frozen, which the call meets, and then served again: the hand-over was given up.
+    own.disown(ALL);
+    trigger.end_call(place, (RpcStatus::WrongServer, b""), DUE_MS);
+    assert_eq!(turn(&mut trigger, DUE_MS + 60_000), None, "nobody makes its calls now");
+    set_owner(&own, 0);
+    let (place, at) = turn(&mut trigger, DUE_MS + 61_000).expect("it was not made yet");
+    assert_eq!(at, CallPlace::Here);
+    // It fails, and the slot moves: longer ago than the other server makes up for.
+    trigger.end_call(place, (RpcStatus::Failed, b""), DUE_MS + 61_000);
+    set_owner(&own, 1);
+    let (place, at) = turn(&mut trigger, DUE_MS + 90_000).expect("its tries are not over");
+    assert_eq!(at, CallPlace::Server(1));
+    let shown = trigger.status(0);
+    assert!(matches!(shown.phase, TriggerPhase::Waiting(_)) && shown.open == 1, "{shown:?}");
+    trigger.end_call(place, (RpcStatus::Ok, b""), DUE_MS + 90_000);
+    assert_eq!((turn(&mut trigger, DUE_MS + 120_000), trigger.status(0).calls.succeeded), (None, 1));
+}
+
+#[test]
+fn a_schedules_dead_letter_is_replayed_where_its_slot_has_gone() {
+    let (world, own) = world_in_cluster();
+    let mut trigger = daily(&world, 0);
+    let (place, _) = turn_of(&mut trigger, (&world, &own), DUE_MS).expect("it is due");
+    trigger.end_call(place, (RpcStatus::Failed, b"no"), DUE_MS);
+    assert_eq!(trigger.dead_letters().len(), 1);
+    set_owner(&own, 1);
+    assert_eq!(turn_of(&mut trigger, (&world, &own), DUE_MS + 60_000), None);
+    assert_eq!(trigger.replay_letters(), 1);
+    let (place, at) = turn_of(&mut trigger, (&world, &own), DUE_MS + 61_000).expect("it is replayed");
+    assert_eq!(at, CallPlace::Server(1));
+    trigger.end_call(place, (RpcStatus::Ok, b""), DUE_MS + 61_000);
+    assert!(trigger.dead_letters().is_empty());
 }
