@@ -192,7 +192,7 @@ impl MoverLoop {
                 return copy.abandon(link);
             }
             let stepped = copy.step(link, &mut self.own);
-            // Before anything waits: memory is given back only behind whoever is online.
+            // Before anything waits: memory is freed only once every online participant has moved on.
             self.own.participant.quiescent();
             self.own.participant.offline();
             if copy.has_begun() && self.doubtful.take().is_some() {

@@ -113,7 +113,8 @@ use crate::hot_keys::HotKeySampler;
 use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate};
 use crate::isolation::IsolationMeter;
 use crate::limits::{
-    CALL_LOOKS, CALL_LOOKS_PER_TENANT, CHANGE_WAITS, CHANGE_WAITS_PER_TENANT, RECORD_PAGES, RECORD_PAGES_PER_TENANT,
+    CALL_LOOKS, CALL_LOOKS_PER_TENANT, CHANGE_WAITS, CHANGE_WAITS_PER_TENANT, COMMAND_REQUESTS,
+    COMMAND_REQUESTS_PER_ADDRESS, COPY_STREAMS, COPY_STREAMS_PER_ADDRESS, RECORD_PAGES, RECORD_PAGES_PER_TENANT,
     TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT,
 };
 use crate::triggers::{RemoteOrders, TriggerRunner};
@@ -223,8 +224,8 @@ pub struct ControlState {
     trigger_changes: Arc<RequestLimiter>,
     /// Which requests with calls of triggers other servers have sent.
     remote_orders: RemoteOrders,
-    /// Held while workers are asked about calls under way.
-    call_looks: tokio::sync::Mutex<()>,
+    /// Questions to workers about calls under way, by the tenant's serial number.
+    call_looks: Arc<RequestLimiter<u64>>,
     /// Where calls over HTTP go in, and those under way.
     calls: Option<LocalCaller>,
     pending_calls: Arc<PendingCalls>,
@@ -301,7 +302,7 @@ impl ControlState {
             change_waits: RequestLimiter::new(CHANGE_WAITS, CHANGE_WAITS_PER_TENANT),
             trigger_changes: RequestLimiter::new(TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT),
             remote_orders: RemoteOrders::default(),
-            call_looks: tokio::sync::Mutex::default(),
+            call_looks: RequestLimiter::new(CALL_LOOKS, CALL_LOOKS_PER_TENANT),
             calls,
             pending_calls: Arc::default(),
             triggers: OnceLock::new(),

@@ -91,7 +91,7 @@ fn begin(
                 let running = running.clone();
                 let done = Box::new(move |result| {
                     drop(running);
-                    // Whoever has asked waits for it, unless its time is over.
+                    // The asking server waits for it, unless its time is over.
                     let _late = done.send(result);
                 });
                 let extension = Arc::clone(&extension);

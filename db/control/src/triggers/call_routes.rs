@@ -60,7 +60,7 @@ pub(crate) fn schedule_slot(tenant: u32, name: &str) -> u16 {
     slot_of(format!("{tenant}/{name}").as_bytes())
 }
 
-/// Who owns which slot, as calls that begin see it.
+/// The owner of each slot, as calls that begin see it.
 #[derive(Clone, Default)]
 pub(crate) struct CallRoutes {
     /// In a cluster; and [`SlotOwnership::changes`] before the map was looked at.

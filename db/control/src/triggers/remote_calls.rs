@@ -101,7 +101,7 @@ impl RemoteOutcome {
         serde_json::to_vec(&outcomes).map_err(|error| error.to_string())
     }
 
-    /// The outcomes of an answer to so many calls; `None`: it is none.
+    /// The outcomes of an answer to that number of calls; `None`: it is malformed.
     pub(crate) fn decode(bytes: &[u8], calls: usize) -> Option<Vec<RemoteOutcome>> {
         let outcomes: Vec<(u8, String)> = serde_json::from_slice(bytes).ok()?;
         let known = |(status, text)| Some(RemoteOutcome { status: RpcStatus::from_byte(status)?, text });

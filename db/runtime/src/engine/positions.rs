@@ -42,7 +42,7 @@ pub struct CallLevel {
     pub activity: CallActivity,
     /// Whether it was polled, or its stack walked, to find out where it is.
     pub is_looked_at: bool,
-    /// Where it is, the innermost function first; none: not known, or nobody wanted it.
+    /// Where it is, the innermost function first; none: not known, or not asked for.
     pub places: Vec<CodePlace>,
 }
 
