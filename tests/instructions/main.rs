@@ -1,5 +1,6 @@
 //! Promise: the inner parts of a request do not get longer unnoticed. The test counts the instructions of each under
-//! valgrind and compares them with the recorded counts, so that the machine and its load do not matter.
+//! valgrind, or step by step where valgrind cannot run them, and compares them with the recorded counts, so that the
+//! machine and its load do not matter.
 //!
 //! `cargo test -p sandstorm-tests --test instructions`, with `--release` for the optimized code, and `-- TEXT` for the
 //! pieces whose names contain that. The counts are in `tests/instructions/`, a file for each profile; `UPDATE_COUNTS=1`
@@ -7,21 +8,25 @@
 //! Without valgrind nothing is counted, and a line says so.
 
 mod pieces;
+mod steps;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use pieces::{PIECES, Pieces};
+use pieces::{PIECES, Pieces, is_sandboxed};
 
 /// Tells the child how often to run a piece.
 const TIMES: &str = "SANDSTORM_INSTRUCTIONS_TIMES";
 /// Tells the child which piece to run.
 const PIECE: &str = "SANDSTORM_INSTRUCTIONS_PIECE";
-/// Tells the child the path of the extension's library.
-const LIBRARY: &str = "SANDSTORM_INSTRUCTIONS_LIBRARY";
+/// Tells the child the folder of the extensions' libraries.
+const LIBRARIES: &str = "SANDSTORM_INSTRUCTIONS_LIBRARIES";
 /// Times that a piece is run between the two counts whose difference is taken.
 const ROUNDS: u64 = 512;
+/// Times that a piece is run step by step, tens of microseconds each, after as many that are not counted.
+const STEPPED_ROUNDS: u64 = 16;
 /// The difference that is not reported: hash tables are seeded anew in each process, so their chains differ.
 const NOISE: f64 = 0.05;
 /// The increase above which a count is an error. The compiler divides a crate into units anew with every change of it,
@@ -31,9 +36,17 @@ const TOLERANCE: f64 = 0.25;
 
 fn main() -> ExitCode {
     if let (Ok(piece), Ok(times)) = (std::env::var(PIECE), std::env::var(TIMES)) {
-        let piece = piece.parse().expect("the number of a piece");
-        let library = std::fs::read(std::env::var(LIBRARY).expect("a library")).expect("the library");
-        Pieces::new(&library).run(piece, times.parse().expect("a number of rounds"));
+        let (piece, times) = (piece.parse().expect("the number of a piece"), times.parse().expect("a number"));
+        let mut pieces = Pieces::new(piece, Path::new(&std::env::var(LIBRARIES).expect("a folder")));
+        pieces.run(piece, times);
+        if is_sandboxed(piece) {
+            if steps::trace_me().is_err() {
+                return ExitCode::from(steps::NOT_TRACED);
+            }
+            steps::mark();
+            pieces.run(piece, times);
+            steps::mark();
+        }
         return ExitCode::SUCCESS;
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -42,35 +55,56 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let library = folder.path().join("library");
-    std::fs::write(&library, pieces::library()).expect("room for the library");
-    let (folder, library) = (folder.path(), &library);
+    let folder = folder.path();
+    pieces::write_libraries(folder);
     let counted: BTreeMap<&str, u64> = (0..PIECES.len())
         .filter(|piece| wanted.is_empty() || wanted.iter().any(|text| PIECES[*piece].contains(text.as_str())))
-        .map(|piece| {
+        .filter_map(|piece| {
+            if is_sandboxed(piece) {
+                return count_steps(folder, piece).map(|counted| (PIECES[piece], counted));
+            }
             let [once, often] = std::thread::scope(|scope| {
-                let counts = |times| scope.spawn(move || count(folder, library, piece, times));
+                let counts = |times| scope.spawn(move || count(folder, piece, times));
                 [1, 1 + ROUNDS].map(counts).map(|counted| counted.join().expect("counted"))
             });
-            (PIECES[piece], (often.saturating_sub(once) + ROUNDS / 2) / ROUNDS)
+            Some((PIECES[piece], (often.saturating_sub(once) + ROUNDS / 2) / ROUNDS))
         })
         .collect();
     compare(&counted)
 }
 
+fn this_program() -> PathBuf {
+    std::env::current_exe().expect("this program")
+}
+
+/// A program, told which piece it runs, and how often.
+fn child(mut program: Command, folder: &Path, piece: usize, times: u64) -> Command {
+    program.env(PIECE, piece.to_string()).env(TIMES, times.to_string()).env(LIBRARIES, folder);
+    program
+}
+
+/// The instructions of a piece, counted step by step; `None`, and a line says so: the operating system refuses that.
+fn count_steps(folder: &Path, piece: usize) -> Option<u64> {
+    match steps::count(&mut child(Command::new(this_program()), folder, piece, STEPPED_ROUNDS)) {
+        Ok(counted) => Some((counted + STEPPED_ROUNDS / 2) / STEPPED_ROUNDS),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            println!("not counted, since ptrace is refused: {}", PIECES[piece]);
+            None
+        }
+        Err(error) => panic!("{}: {error}", PIECES[piece]),
+    }
+}
+
 /// The instructions of the first thread of a process in which it runs a piece so often. The startup differs from
 /// process to process: keys are random.
-fn count(folder: &Path, library: &Path, piece: usize, times: u64) -> u64 {
+fn count(folder: &Path, piece: usize, times: u64) -> u64 {
     let out = folder.join(format!("counts-{piece}-{times}"));
-    let run = Command::new("valgrind")
+    let mut valgrind = Command::new("valgrind");
+    valgrind
         .args(["--tool=callgrind", "--separate-threads=yes", "--toggle-collect=*pieces::Pieces::run"])
         .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(std::env::current_exe().expect("this program"))
-        .env(PIECE, piece.to_string())
-        .env(TIMES, times.to_string())
-        .env(LIBRARY, library)
-        .output()
-        .expect("valgrind runs");
+        .arg(this_program());
+    let run = child(valgrind, folder, piece, times).output().expect("valgrind runs");
     assert!(run.status.success(), "{}: {}", PIECES[piece], String::from_utf8_lossy(&run.stderr));
     // Each thread has a file, from 01 on: the watchdog's work is not counted.
     let file = PathBuf::from(format!("{}-01", out.display()));

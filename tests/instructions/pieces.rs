@@ -20,6 +20,10 @@ use sandstorm_net::rpc::{MessageHeader, OpKind, Operation, RpcStatus, encode_mes
 use sandstorm_runtime::{Engine, InvocationHandle, PollOutcome, Watchdog};
 use sandstorm_store::{Epochs, Participant, WriteOptions};
 
+/// The piece that has many tenants.
+const MANY_TENANTS: &str =
+    "sandboxed call that does nothing, of one of 2,000 tenants: half have their memories cleared";
+
 /// The pieces' names, in the order of [`Pieces::run`].
 pub(super) const PIECES: &[&str] = &[
     "request of one get: received and parsed",
@@ -33,7 +37,21 @@ pub(super) const PIECES: &[&str] = &[
     "call of a chain of 8, one of 32 that take turns",
     "call that gets 32 at once, one of 32 that take turns",
     "latency: counted for requests of one tenant that were answered together",
+    "call of one get by types, alone: begun, polled, finished",
+    "the same with its bytes read by hand",
+    "sandboxed call that does nothing, alone: begun, polled, finished",
+    MANY_TENANTS,
+    "sandboxed call of one get, one of 16 that take turns",
+    "sandboxed call of a chain of 8, one of 16 that take turns",
+    "sandboxed call that gets 32 at once, one of 16 that take turns",
+    "sandboxed call of one get by types, alone: begun, polled, finished",
+    "sandboxed, the same with its bytes read by hand",
 ];
+
+/// Whether a piece runs sandboxed code.
+pub(super) fn is_sandboxed(piece: usize) -> bool {
+    PIECES[piece].starts_with("sandboxed")
+}
 
 /// `args`: how many gets one after another (u8), how many at once (u8).
 const SOURCE: &str = r#"#![no_std]
@@ -62,20 +80,59 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 
 /// Calls that take turns, as many as on a worker; and the distance of the call that is prefetched ahead of its poll.
 const TURNS: usize = 32;
+/// The same of calls that are counted step by step.
+const STEPPED_TURNS: usize = 16;
 const AHEAD: usize = 10;
 /// Records, of 30 + 100 bytes.
 const RECORDS: u8 = 64;
+/// Tenants beside the first, for [`MANY_TENANTS`]: more than a worker keeps memories for.
+const OTHERS: usize = 2_000;
 const FROM: ([u8; 4], u16) = ([127, 0, 0, 1], 9000);
 
-/// The library of [`SOURCE`].
-pub(super) fn library() -> Vec<u8> {
+/// The same call with types and with its bytes read by hand.
+const TYPED: &str = include_str!("../../benches/typed_lookup.rs");
+const BY_HAND: &str = include_str!("../../benches/untyped_lookup.rs");
+
+/// The extensions' names and sources: each has a native library and a sandboxed image.
+const SOURCES: [(&str, &str); 3] = [("pieces", SOURCE), ("typed", TYPED), ("by-hand", BY_HAND)];
+
+fn source(name: &str, text: &str) -> PushedSource {
+    let manifest = format!("name = \"{name}\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n");
+    let files = vec![SourceFile { path: "src/lib.rs".into(), text: text.into() }];
+    PushedSource::new(&manifest, files).expect("a source")
+}
+
+/// Writes the libraries of [`SOURCES`].
+pub(super) fn write_libraries(folder: &Path) {
     let state = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/extension-tests");
     let toolchain = Toolchain::prepare(&ToolchainConfig { state, ..Default::default() }).expect("a toolchain");
-    let manifest = "name = \"pieces\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n";
-    let files = vec![SourceFile { path: "src/lib.rs".into(), text: SOURCE.into() }];
-    let source = PushedSource::new(manifest, files).expect("a source");
     let job = CompileJob { launcher: CompilerLauncher::Unsandboxed, limits: CompileLimits::default() };
-    builder::compile(&toolchain, &source, &job).expect("a library")
+    for (name, text) in SOURCES {
+        let source = source(name, text);
+        let native = builder::compile(&toolchain, &source, &job).expect("a library");
+        let sandboxed = builder::build_sandboxed(&toolchain, &source, &job).expect("an image").elf;
+        for (tier, bytes) in [("native", native), ("sandboxed", sandboxed)] {
+            std::fs::write(folder.join(format!("{name}.{tier}")), bytes).expect("room for a library");
+        }
+    }
+}
+
+/// Loads one of them.
+fn loaded(folder: &Path, name: &str, is_sandboxed: bool) -> Arc<LoadedExtension> {
+    let read = |tier| std::fs::read(folder.join(format!("{name}.{tier}"))).expect("a library");
+    let fingerprint = builder::api_fingerprint();
+    let library = match is_sandboxed {
+        true => ExtensionLibrary::load_sandboxed(&read("sandboxed"), fingerprint),
+        false => ExtensionLibrary::load(&read("native"), fingerprint),
+    };
+    Arc::new(LoadedExtension::new(name, 1, library.expect("it loads"), BudgetOverride::default()))
+}
+
+/// The arguments of a typed call, which the code that reads bytes by hand takes, too.
+fn lookup_args() -> Vec<u8> {
+    let schema = builder::schema_of(&source("typed", TYPED)).expect("types").expect("a typed function");
+    let (fingerprint, key) = (schema.functions[0].fingerprint.to_le_bytes(), [1; 30]);
+    [&fingerprint[..], &1_u64.to_le_bytes(), &(key.len() as u32).to_le_bytes(), &key].concat()
 }
 
 /// The state that all pieces need.
@@ -89,7 +146,13 @@ pub(super) struct Pieces {
     engine: Engine,
     participant: Participant,
     view: Arc<TenantView>,
+    others: Vec<Arc<TenantView>>,
+    /// The state of a small generator.
+    random: u64,
     extension: Arc<LoadedExtension>,
+    typed: Arc<LoadedExtension>,
+    by_hand: Arc<LoadedExtension>,
+    lookup_args: Vec<u8>,
     running: VecDeque<InvocationHandle>,
 }
 
@@ -106,8 +169,8 @@ fn request(gets: u8) -> Vec<u8> {
 }
 
 impl Pieces {
-    /// Sets up the pieces with the library of [`library`].
-    pub(super) fn new(library: &[u8]) -> Pieces {
+    /// Sets up a piece with the libraries of [`write_libraries`].
+    pub(super) fn new(piece: usize, folder: &Path) -> Pieces {
         let watchdog = Watchdog::spawn().expect("a watchdog");
         let epochs = Epochs::new();
         let directory = Directory::new(Arc::clone(&epochs));
@@ -121,12 +184,17 @@ impl Pieces {
                 .put(&participant, table.table.hash(&key), &key, &[7; 100], &WriteOptions::default(), 0)
                 .expect("room");
         }
-        let view = Arc::clone(directory.snapshot().by_name("pieces").expect("the tenant"));
+        let many = if PIECES[piece] == MANY_TENANTS { OTHERS } else { 0 };
+        let others: Vec<String> = (0..many).map(|number| format!("tenant-{number}")).collect();
+        for name in &others {
+            directory.create_tenant(NewTenant::named(name)).expect("a tenant");
+        }
+        let snapshot = directory.snapshot();
+        let view_of = |name: &str| Arc::clone(snapshot.by_name(name).expect("the tenant"));
         let mut engine = Engine::new(&watchdog, 0).expect("an engine");
         engine.sees(1);
-        let library = ExtensionLibrary::load(library, builder::api_fingerprint()).expect("it loads");
-        let extension = Arc::new(LoadedExtension::new("pieces", 1, library, BudgetOverride::default()));
-        Pieces {
+        let [extension, typed, by_hand] = SOURCES.map(|(name, _)| loaded(folder, name, is_sandboxed(piece)));
+        let mut pieces = Pieces {
             endpoint: ServerEndpoint::new(ServerLimits::default()),
             once: ReplyCache::new(ReplyCacheLimits::default()),
             outbox: Outbox::default(),
@@ -135,10 +203,18 @@ impl Pieces {
             sequence: 0,
             engine,
             participant,
-            view,
+            view: view_of("pieces"),
+            others: others.iter().map(|name| view_of(name)).collect(),
+            random: 1,
             extension,
+            typed,
+            by_hand,
+            lookup_args: lookup_args(),
             running: VecDeque::with_capacity(TURNS),
-        }
+        };
+        // Before anything is counted there is no room left for more of them.
+        (0..2 * many).for_each(|_| pieces.call_of_another());
+        pieces
     }
 
     /// Runs the piece of that number so often. Valgrind is told this function's name.
@@ -153,10 +229,17 @@ impl Pieces {
             4 => (0..times).for_each(|_| self.remember()),
             5 => (0..times).for_each(|_| self.call_alone(&[0, 0])),
             6 => (0..times).for_each(|_| self.call_alone(&[1, 0])),
-            7 => (0..alone(times)).for_each(|_| self.call_many(&[1, 0])),
-            8 => (0..alone(times)).for_each(|_| self.call_many(&[8, 0])),
-            9 => (0..alone(times)).for_each(|_| self.call_many(&[0, 32])),
+            7 => (0..alone(times)).for_each(|_| self.call_many(&[1, 0], TURNS)),
+            8 => (0..alone(times)).for_each(|_| self.call_many(&[8, 0], TURNS)),
+            9 => (0..alone(times)).for_each(|_| self.call_many(&[0, 32], TURNS)),
             10 => (1..=times).for_each(|time| self.count_latency(black_box(time))),
+            11 | 18 => (0..times).for_each(|_| self.look_up_by(true)),
+            12 | 19 => (0..times).for_each(|_| self.look_up_by(false)),
+            13 => (0..times).for_each(|_| self.call_alone(&[0, 0])),
+            14 => (0..times).for_each(|_| self.call_of_another()),
+            15 => (0..times / STEPPED_TURNS as u64).for_each(|_| self.call_many(&[1, 0], STEPPED_TURNS)),
+            16 => (0..times / STEPPED_TURNS as u64).for_each(|_| self.call_many(&[8, 0], STEPPED_TURNS)),
+            17 => (0..times / STEPPED_TURNS as u64).for_each(|_| self.call_many(&[0, 32], STEPPED_TURNS)),
             _ => panic!("there is no piece {piece}"),
         }
     }
@@ -202,23 +285,37 @@ impl Pieces {
         self.view.tenant.usage.latency(0).of(RequestClass::Get).record(0, 2_000 + time, 32);
     }
 
-    fn begin(&mut self, args: &[u8]) -> InvocationHandle {
-        // Everything is slow under valgrind.
-        let budget = Budget { slice_us: 60_000_000, total_us: 60_000_000, ..Budget::default() };
-        self.engine.begin(&self.view, &self.extension, args, budget).expect("it fits")
-    }
-
     /// A call without other calls in flight.
     fn call_alone(&mut self, args: &[u8]) {
-        let mut invocation = self.begin(args);
+        let invocation = self.engine.begin(&self.view, &self.extension, args, budget()).expect("it fits");
+        self.complete(invocation);
+    }
+
+    /// The same of the extension that has types, or of that which reads its bytes by hand.
+    fn look_up_by(&mut self, types: bool) {
+        let extension = if types { &self.typed } else { &self.by_hand };
+        let invocation = self.engine.begin(&self.view, extension, &self.lookup_args, budget()).expect("it fits");
+        self.complete(invocation);
+    }
+
+    /// The same of any other tenant, without arguments.
+    fn call_of_another(&mut self) {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let view = &self.others[(self.random >> 33) as usize % self.others.len()];
+        let invocation = self.engine.begin(view, &self.extension, &[], budget()).expect("it fits");
+        self.complete(invocation);
+    }
+
+    fn complete(&mut self, mut invocation: InvocationHandle) {
         assert_eq!(self.engine.poll(&self.participant, &mut invocation, 0, false), PollOutcome::Done);
         self.engine.finish(&self.participant, invocation);
     }
 
-    /// 32 calls that take turns as on a worker.
-    fn call_many(&mut self, args: &[u8]) {
-        for _ in 0..TURNS {
-            let invocation = self.begin(args);
+    /// Calls that take turns as on a worker.
+    fn call_many(&mut self, args: &[u8], turns: usize) {
+        for _ in 0..turns {
+            let begun = self.engine.begin(&self.view, &self.extension, args, budget());
+            let invocation = begun.expect("it fits");
             self.running.push_back(invocation);
         }
         while let Some(mut next) = self.running.pop_front() {
@@ -235,6 +332,11 @@ impl Pieces {
             }
         }
     }
+}
+
+/// Everything is slow under valgrind, and step by step.
+fn budget() -> Budget {
+    Budget { slice_us: 60_000_000, total_us: 60_000_000, ..Budget::default() }
 }
 
 /// Receives a request and iterates over its operations, as admission and the plan do.

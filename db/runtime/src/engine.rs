@@ -449,6 +449,12 @@ impl Engine {
         self.idle_for_owners = 0;
     }
 
+    /// The memories of sandboxed invocations.
+    #[cfg(test)]
+    pub(super) fn memories(&mut self) -> &mut GuestMemoryPool {
+        &mut self.memories
+    }
+
     /// Returns an idle invocation, preferably one that this tenant used before: it needs no clearing. `None`: a new one
     /// is to be made.
     fn take_idle(&mut self, tenant: u64) -> Option<InvocationHandle> {
@@ -471,7 +477,7 @@ impl Engine {
             spare.into_iter().for_each(|idle| self.idle.keep(idle.owner(), idle));
             return if is_any { self.idle.take_any() } else { None };
         }
-        if self.idle.len() >= self.idle_for_owners { self.idle.take_any() } else { None }
+        if self.idle.len() >= self.idle_for_owners { self.idle.take_for_another() } else { None }
     }
 
     /// Keeps an idle invocation; where many gather, as on a worker that steals, half of them go to engines that have

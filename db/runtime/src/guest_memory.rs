@@ -6,6 +6,7 @@
 //! another tenant's runs in it. Slices and copies are only made of granted memory.
 #![allow(unsafe_code)]
 
+mod list;
 mod records;
 
 use std::io;

@@ -12,7 +12,7 @@ use super::guest_memory::GuestMemory;
 use super::idle_lists::IdleLists;
 use super::sandbox_switch::host_stub;
 use super::tenant_permits::PermitPool;
-use crate::limits::GUEST_MEMORIES_CACHED;
+use crate::limits::{GUEST_MEMORIES_CACHED, GUEST_MEMORIES_FOR_OWNERS};
 use sandstorm_catalog::TenantView;
 
 /// A memory that is handed on by its pointer: each call takes one and gives it back.
@@ -65,6 +65,11 @@ struct DirtyMemory {
 pub(super) struct GuestMemoryPool {
     permits: Arc<PermitPool>,
     idle: IdleLists<PooledMemory>,
+    /// [`GUEST_MEMORIES_FOR_OWNERS`], but for tests.
+    for_owners: usize,
+    /// Memories that it has made.
+    #[cfg(test)]
+    pub(super) made: usize,
     /// The one that has waited longest comes first.
     dirty: VecDeque<DirtyMemory>,
 }
@@ -72,7 +77,20 @@ pub(super) struct GuestMemoryPool {
 impl GuestMemoryPool {
     /// A pool whose memories are some of those that the permits are for.
     pub(super) fn new(permits: Arc<PermitPool>) -> GuestMemoryPool {
-        GuestMemoryPool { permits, idle: IdleLists::new(), dirty: VecDeque::new() }
+        GuestMemoryPool {
+            permits,
+            idle: IdleLists::new(),
+            for_owners: GUEST_MEMORIES_FOR_OWNERS,
+            #[cfg(test)]
+            made: 0,
+            dirty: VecDeque::new(),
+        }
+    }
+
+    /// Gives tenants one another's memories from now on, rather than new ones, where so many are idle.
+    #[cfg(test)]
+    pub(super) fn make_no_more_than(&mut self, for_owners: usize) {
+        self.for_owners = for_owners;
     }
 
     /// Takes a memory for a tenant: one that it ran in, or a new one, or that of another tenant, which it wipes.
@@ -103,17 +121,26 @@ impl GuestMemoryPool {
             self.permits.take(usage)
         });
         let Some(permit) = permit else { return Ok(None) };
-        let is_full = self.idle.len() >= GUEST_MEMORIES_CACHED;
-        let mut memory = match is_full.then(|| self.idle.take_any()).flatten() {
+        // Before so many are taken that this one would be given up at its end.
+        let is_full = self.idle.len() >= self.for_owners || self.permits.is_nearly_half_taken();
+        let mut memory = match is_full.then(|| self.idle.take_for_another()).flatten() {
             // Clearing one costs less than making one.
             Some(mut other) => {
                 other.wipe()?;
                 other
             }
-            None => Box::new(GuestMemory::new(host_stub)?),
+            None => self.make()?,
         };
         memory.permit = Some(permit);
         Ok(Some(TakenMemory { memory, charge: None }))
+    }
+
+    fn make(&mut self) -> io::Result<PooledMemory> {
+        #[cfg(test)]
+        {
+            self.made += 1;
+        }
+        Ok(Box::new(GuestMemory::new(host_stub)?))
     }
 
     /// Keeps a memory for its tenant's next call, or what of it an idle memory may have. `charge` hands on the charge

@@ -4,6 +4,9 @@
 //! The current one stays as long as the tenant does. At a change of tenant it is kept, and the next tenant gets its own
 //! kept stack, or a blank one. An invocation that is switched out takes its stack along.
 //!
+//! Of more tenants than there is room for, most of those that come anew hand a few stacks on among each other, wiped
+//! each time ([`Newcomers`]).
+//!
 //! A tenant's kept stack has a slot, which stays the tenant's while the stack is in use: so a change of tenant is one
 //! look into the map of slots. Where slots run out, a hand that goes around takes the first whose stack was not in use
 //! since it came by before (second chance, as kernels do with pages).
@@ -13,15 +16,17 @@
 //! zeroes over that part. Others go back to the kernel, which takes microseconds, and a page fault for each page that
 //! is used again.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 
 use super::mapping::GuardedMapping;
+use super::newcomers::Newcomers;
 use crate::limits::{
-    CLEAN_STACKS_CACHED, CLOSED_STACK_BYTES, SIDE_STACK_BYTES, SIDE_STACKS, STACK_GUARD_BYTES, STACK_HOT_BYTES,
-    TENANT_STACKS_CACHED,
+    CLEAN_STACKS_CACHED, CLOSED_STACK_BYTES, NEWCOMERS_STACKS, SIDE_STACK_BYTES, SIDE_STACKS, STACK_GUARD_BYTES,
+    STACK_HOT_BYTES, TENANT_STACKS_CACHED,
 };
 
 /// The number of stacks of the whole process.
@@ -125,19 +130,43 @@ pub(super) struct GuestStackPool {
     by_owner: HashMap<u64, u32>,
     /// Slots that are free.
     free: Vec<u32>,
-    /// Stacks in slots.
+    /// Stacks in slots, and how many there may be: [`TENANT_STACKS_CACHED`], but for tests.
     kept: usize,
+    room: usize,
     hand: usize,
     blank: Vec<GuestStack>,
     /// Stacks of the process beyond which no new one is made.
     limit: usize,
+    /// Owners of each tier, of native and of sandboxed code, that came anew while there was no room: the first one's
+    /// stack is the next one's.
+    newcomers: [VecDeque<u64>; 2],
+    counted: Newcomers,
+}
+
+/// The next owner's stack.
+enum NextStack {
+    /// One of its own, or a blank one.
+    Other(GuestStack),
+    /// The current one, once it is wiped.
+    Current,
 }
 
 impl GuestStackPool {
     pub(super) fn new() -> io::Result<GuestStackPool> {
         let (current, blank) = (GuestStack::new()?, Vec::with_capacity(CLEAN_STACKS_CACHED));
-        let (slots, by_owner, free) = (Vec::new(), HashMap::new(), Vec::new());
-        Ok(GuestStackPool { current, slots, by_owner, free, kept: 0, hand: 0, blank, limit: SIDE_STACKS })
+        Ok(GuestStackPool {
+            current,
+            slots: Vec::new(),
+            by_owner: HashMap::new(),
+            free: Vec::new(),
+            kept: 0,
+            room: TENANT_STACKS_CACHED,
+            hand: 0,
+            blank,
+            limit: SIDE_STACKS,
+            newcomers: Default::default(),
+            counted: Newcomers::default(),
+        })
     }
 
     /// Stops making new ones.
@@ -173,17 +202,16 @@ impl GuestStackPool {
             return;
         }
         let next = match self.take_kept(owner) {
-            None if self.current.owner == 0 => None,
-            // Half of all stacks is for invocations that are switched out.
-            None => self.take_blank(self.limit / 2, is_sandboxed(owner)),
-            kept => kept,
+            Some(kept) => NextStack::Other(kept),
+            None if self.current.owner == 0 => NextStack::Current,
+            None => self.take_for_another(owner),
         };
         match next {
-            Some(next) => {
+            NextStack::Other(next) => {
                 let last = std::mem::replace(&mut self.current, next);
                 self.keep(last);
             }
-            None => self.current.wipe(),
+            NextStack::Current => self.current.wipe(),
         }
         self.current.give_to(owner);
     }
@@ -211,7 +239,7 @@ impl GuestStackPool {
             return self.keep_wiped(stack);
         }
         match self.slots.get_mut(stack.slot as usize) {
-            Some(slot) if slot.owner == owner && slot.stack.is_none() && self.kept < TENANT_STACKS_CACHED => {
+            Some(slot) if slot.owner == owner && slot.stack.is_none() && self.kept < self.room => {
                 stack.shed();
                 (slot.stack, slot.was_used) = (Some(stack), true);
                 self.kept += 1;
@@ -227,7 +255,7 @@ impl GuestStackPool {
         if slot.is_some_and(|slot| slot.stack.is_some()) {
             return self.keep_wiped(stack);
         }
-        if self.kept >= TENANT_STACKS_CACHED
+        if self.kept >= self.room
             && let Some(wiped) = self.evict()
         {
             self.keep_wiped(wiped);
@@ -244,7 +272,7 @@ impl GuestStackPool {
 
     /// Returns a slot for this tenant: of those that have none, only as many are remembered as stacks are kept.
     fn new_slot(&mut self, owner: u64) -> u32 {
-        if self.free.is_empty() && self.slots.len() >= 2 * TENANT_STACKS_CACHED {
+        if self.free.is_empty() && self.slots.len() >= 2 * self.room {
             for (number, slot) in (0u32..).zip(&mut self.slots) {
                 if slot.stack.is_none() {
                     self.by_owner.remove(&std::mem::take(&mut slot.owner));
@@ -278,20 +306,62 @@ impl GuestStackPool {
         }
     }
 
-    /// Returns a blank stack: one at hand, a closed one or an open one if there is, a new one while the process has
-    /// fewer than `limit`, or one of those that were not in use for long.
+    /// Returns a stack for an owner that has none.
+    fn take_for_another(&mut self, owner: u64) -> NextStack {
+        let tier = usize::from(is_sandboxed(owner));
+        // Half of all stacks is for invocations that are switched out.
+        if let Some(unused) = self.take_unused(self.limit / 2, is_sandboxed(owner)) {
+            return NextStack::Other(unused);
+        }
+        if !self.counted.next_stays() {
+            let is_enough = self.newcomers[tier].len() >= NEWCOMERS_STACKS;
+            self.newcomers[tier].push_back(owner);
+            if is_enough && let Some(handed_on) = self.take_newcomers(tier) {
+                return handed_on;
+            }
+        }
+        self.evict().map_or(NextStack::Current, NextStack::Other)
+    }
+
+    /// Returns the stack of the newcomer of a tier that came first; `None`: it has none any more.
+    fn take_newcomers(&mut self, tier: usize) -> Option<NextStack> {
+        let first = self.newcomers[tier].pop_front()?;
+        if first == self.current.owner {
+            return Some(NextStack::Current);
+        }
+        let mut stack = self.take_kept(first)?;
+        self.free_slot(stack.slot);
+        stack.wipe();
+        Some(NextStack::Other(stack))
+    }
+
+    /// Frees the slot of an owner that has lost its stack.
+    fn free_slot(&mut self, number: u32) {
+        if let Some(slot) = self.slots.get_mut(number as usize) {
+            self.by_owner.remove(&std::mem::take(&mut slot.owner));
+            self.free.push(number);
+        }
+    }
+
+    /// Returns a blank stack: an unused one, or one of those that were not in use for long.
     fn take_blank(&mut self, limit: usize, closed: bool) -> Option<GuestStack> {
+        self.take_unused(limit, closed).or_else(|| self.evict())
+    }
+
+    /// Returns a blank stack: one at hand, a closed one or an open one if there is, or a new one while the process has
+    /// fewer than `limit`.
+    fn take_unused(&mut self, limit: usize, closed: bool) -> Option<GuestStack> {
         let fitting = self.blank.iter().rposition(|blank| blank.is_closed == closed);
         if let Some(at) = fitting.or(self.blank.len().checked_sub(1)) {
             return Some(self.blank.swap_remove(at));
         }
         if LIVE_STACKS.load(Ordering::Relaxed) < limit
-            && self.kept < TENANT_STACKS_CACHED
+            && self.kept < self.room
             && let Ok(new) = GuestStack::new()
         {
             return Some(new);
         }
-        self.evict()
+        None
     }
 
     /// Takes one that was not in use for long, and wipes it.
@@ -304,8 +374,7 @@ impl GuestStackPool {
                 continue;
             }
             let mut stack = slot.stack.take()?;
-            self.by_owner.remove(&std::mem::take(&mut slot.owner));
-            self.free.push(self.hand as u32);
+            self.free_slot(self.hand as u32);
             self.kept -= 1;
             stack.wipe();
             return Some(stack);
@@ -317,12 +386,13 @@ impl GuestStackPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::NEWCOMERS_PER_RESIDENT;
 
     /// Whether each slot is its owner's, and each count right.
     fn check(pool: &GuestStackPool) {
         let kept = pool.slots.iter().filter(|slot| slot.stack.is_some()).count();
         assert_eq!((kept, pool.by_owner.len() + pool.free.len()), (pool.kept, pool.slots.len()));
-        assert!(kept <= TENANT_STACKS_CACHED && pool.slots.len() <= 2 * TENANT_STACKS_CACHED);
+        assert!(kept <= pool.room && pool.slots.len() <= 2 * pool.room);
         for (owner, number) in &pool.by_owner {
             let slot = &pool.slots[*number as usize];
             assert_eq!(slot.owner, *owner);
@@ -391,6 +461,57 @@ mod tests {
         had.sort_unstable();
         had.dedup();
         assert_eq!(had.len(), 8, "stacks of eight tenants");
+    }
+
+    /// Stacks that a pool keeps, where a test has many tenants: other tests have some, too.
+    const ROOM: usize = 256;
+
+    /// A pool of which other tests take nothing, whose slots are full of stacks of tenants that are gone.
+    fn full_pool() -> GuestStackPool {
+        let mut pool = GuestStackPool::new().unwrap();
+        (pool.limit, pool.room) = (usize::MAX, ROOM);
+        (0..=ROOM as u64).for_each(|gone| pool.choose(stack_owner(1_000_000 + gone, true)));
+        assert_eq!(pool.kept, ROOM);
+        pool
+    }
+
+    /// Makes the current stack that of a tenant's sandboxed code, which leaves its number there; returns whether the
+    /// tenant found what it had left.
+    fn finds_its_own(pool: &mut GuestStackPool, tenant: u64) -> bool {
+        pool.choose(stack_owner(tenant, true));
+        let found = pool.current().mapping().replace_words(pool.current().closed_bytes(), tenant);
+        assert!(found == [0] || found == [tenant], "tenant {tenant} sees {found:?}");
+        found == [tenant]
+    }
+
+    #[test]
+    fn of_twice_as_many_tenants_by_turns_as_there_is_room_for_nearly_half_find_their_own_stacks() {
+        let mut pool = full_pool();
+        let mut round = || (1..=2 * ROOM as u64).filter(|tenant| finds_its_own(&mut pool, *tenant)).count();
+        // Those that are gone lose their stacks first.
+        for _ in 0..2 * NEWCOMERS_PER_RESIDENT {
+            round();
+        }
+        for _ in 0..10 {
+            let found = round();
+            assert!(found > ROOM * 7 / 10, "{found}: none would if the one that waits longest went");
+        }
+        check(&pool);
+    }
+
+    #[test]
+    fn those_that_take_turns_keep_their_stacks_meanwhile_though_others_have_all_the_room() {
+        let mut pool = full_pool();
+        for first in (1..100_000).step_by(1_000) {
+            let tenants = first..first + NEWCOMERS_STACKS as u64 - 1;
+            // The first polls of their calls, then some more.
+            assert!(!tenants.clone().any(|tenant| finds_its_own(&mut pool, tenant)));
+            let polls = (0..8).flat_map(|_| tenants.clone());
+            let (polled, found) = (polls.clone().count(), polls.filter(|it| finds_its_own(&mut pool, *it)).count());
+            // The hand that goes around may meet one of theirs.
+            assert!(found * 10 > polled * 9, "{found} of {polled}");
+        }
+        check(&pool);
     }
 
     #[test]

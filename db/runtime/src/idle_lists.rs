@@ -1,11 +1,14 @@
 //! Idle invocations and memories of sandboxed code that an engine keeps, by the tenant that used each last.
 //!
-//! A tenant's next call reuses its own: nothing has to be cleared, and its pages are in place. So hundreds of tenants
-//! that take turns keep one each.
+//! A tenant's next call in one of its own needs no clearing, and finds what it needs in place. So hundreds of tenants
+//! that take turns keep theirs, each. Of more tenants than there is room for, most of those that come anew hand a few
+//! on among each other ([`Newcomers`]).
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
+
+use super::newcomers::Newcomers;
 
 /// Tenants in the order of which some may have none left; with more, those are forgotten. It exceeds twice what an
 /// engine keeps, so that each look at all of them is preceded by as many calls.
@@ -15,7 +18,7 @@ const QUEUED_TENANTS: usize = 2_048;
 #[derive(Debug)]
 struct TenantList<T> {
     idle: Vec<T>,
-    /// Whether the tenant is in the order.
+    /// Whether the tenant is in the order, or one of the newcomers.
     is_queued: bool,
 }
 
@@ -35,13 +38,27 @@ pub(super) struct IdleLists<T> {
     lists: HashMap<u64, TenantList<T>>,
     /// Tenants, each once: the first one's go to others first. Some have none left.
     order: VecDeque<u64>,
+    /// Tenants that came while there was no room, each once, the last one last. Others get what they leave before they
+    /// get anything of those in the order.
+    newcomers: Vec<u64>,
     len: usize,
+    /// How many there were when one was last asked for another tenant: then there is no room for more.
+    full_at: usize,
+    counted: Newcomers,
 }
 
 impl<T> IdleLists<T> {
     pub(super) fn new() -> IdleLists<T> {
-        let (last, lists, order) = (TenantList::default(), HashMap::new(), VecDeque::new());
-        IdleLists { last_tenant: 0, last, lists, order, len: 0 }
+        IdleLists {
+            last_tenant: 0,
+            last: TenantList::default(),
+            lists: HashMap::new(),
+            order: VecDeque::new(),
+            newcomers: Vec::new(),
+            len: 0,
+            full_at: usize::MAX,
+            counted: Newcomers::default(),
+        }
     }
 
     /// The number of all.
@@ -58,20 +75,53 @@ impl<T> IdleLists<T> {
         Some((taken, &self.last.idle))
     }
 
+    /// Takes one for a tenant that has none of its own, where there is no room for more. It is the latest that such a
+    /// tenant has left, if any.
+    pub(super) fn take_for_another(&mut self) -> Option<T> {
+        self.full_at = self.len;
+        self.take_newcomers().or_else(|| self.take_any())
+    }
+
+    /// Takes the latest that a newcomer has left.
+    fn take_newcomers(&mut self) -> Option<T> {
+        while let Some(tenant) = self.newcomers.pop() {
+            let list = if tenant == self.last_tenant { Some(&mut self.last) } else { self.lists.get_mut(&tenant) };
+            let Some(list) = list else { continue };
+            let taken = list.idle.pop();
+            if list.idle.is_empty() {
+                list.is_queued = false;
+                self.lists.remove(&tenant);
+            } else {
+                self.newcomers.push(tenant);
+            }
+            if taken.is_some() {
+                self.len -= 1;
+                return taken;
+            }
+        }
+        None
+    }
+
     /// Takes one of any tenant's, of one after the other.
     pub(super) fn take_any(&mut self) -> Option<T> {
         while let Some(tenant) = self.order.pop_front() {
             let list = if tenant == self.last_tenant { Some(&mut self.last) } else { self.lists.get_mut(&tenant) };
             let Some(list) = list else { continue };
-            if let Some(taken) = list.idle.pop() {
+            let taken = list.idle.pop();
+            if list.idle.is_empty() {
+                // A tenant that has lost its last one comes anew: it is not in the order any more.
+                list.is_queued = false;
+                self.lists.remove(&tenant);
+            } else {
                 self.order.push_back(tenant);
-                self.len -= 1;
-                return Some(taken);
             }
-            list.is_queued = false;
-            self.lists.remove(&tenant);
+            if taken.is_some() {
+                self.len -= 1;
+                return taken;
+            }
         }
-        None
+        // Those of newcomers are all that there is.
+        self.take_newcomers()
     }
 
     /// Keeps one that this tenant ran in.
@@ -80,12 +130,20 @@ impl<T> IdleLists<T> {
         let own = self.list(tenant);
         own.idle.push(idle);
         if !std::mem::replace(&mut own.is_queued, true) {
-            self.order.push_back(tenant);
-            if self.order.len() > QUEUED_TENANTS {
-                self.forget_tenants_without();
-            }
+            self.queue(tenant);
         }
         self.len += 1;
+    }
+
+    fn queue(&mut self, tenant: u64) {
+        if self.len + 1 >= self.full_at && !self.counted.next_stays() {
+            self.newcomers.push(tenant);
+        } else {
+            self.order.push_back(tenant);
+        }
+        if self.order.len() + self.newcomers.len() > QUEUED_TENANTS {
+            self.forget_tenants_without();
+        }
     }
 
     /// Changes each.
@@ -111,17 +169,20 @@ impl<T> IdleLists<T> {
     /// Forgets tenants that have none: of those that are deleted nothing stays.
     #[cold]
     fn forget_tenants_without(&mut self) {
-        let IdleLists { last_tenant, last, lists, order, .. } = self;
+        let IdleLists { last_tenant, last, lists, order, newcomers, .. } = self;
         lists.retain(|_, list| !list.idle.is_empty());
         last.is_queued = !last.idle.is_empty();
         let last_is_queued = last.is_queued;
-        order.retain(|tenant| if tenant == last_tenant { last_is_queued } else { lists.contains_key(tenant) });
+        let has_some = |tenant: &u64| if tenant == last_tenant { last_is_queued } else { lists.contains_key(tenant) };
+        order.retain(has_some);
+        newcomers.retain(has_some);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::NEWCOMERS_PER_RESIDENT;
 
     /// A small generator; nothing here depends on its quality.
     fn random(state: &mut u64, below: u64) -> u64 {
@@ -134,6 +195,7 @@ mod tests {
         let (mut idle, mut model, mut state) = (IdleLists::new(), Vec::<(u64, u32)>::new(), 7);
         for number in 0..200_000_u32 {
             let tenant = 1 + random(&mut state, 12);
+            let is_for_another = random(&mut state, 2) == 0;
             match random(&mut state, 5) {
                 0 | 1 => {
                     idle.keep(tenant, (tenant, number));
@@ -143,7 +205,7 @@ mod tests {
                     let own = model.iter().rposition(|(owner, _)| *owner == tenant).map(|at| model.remove(at));
                     assert_eq!(idle.take_own(tenant).map(|(taken, _)| taken), own);
                 }
-                _ => match idle.take_any() {
+                _ => match if is_for_another { idle.take_for_another() } else { idle.take_any() } {
                     // Of each tenant it is the last one.
                     Some(taken) => {
                         let at = model.iter().rposition(|(owner, _)| *owner == taken.0).expect("it was kept");
@@ -172,6 +234,43 @@ mod tests {
         assert!(taken.len() == 30 && idle.len() == 0);
     }
 
+    /// Runs a call of a tenant where so many idle ones are kept; returns whether it found its own.
+    fn call(idle: &mut IdleLists<u64>, room: usize, tenant: u64) -> bool {
+        let own = idle.take_own(tenant).map(|(own, _)| own);
+        let taken = own.or_else(|| if idle.len() >= room { idle.take_for_another() } else { None });
+        idle.keep(tenant, tenant);
+        assert!(idle.len() <= room, "there is no more than there is room for");
+        taken == Some(tenant)
+    }
+
+    #[test]
+    fn of_twice_as_many_tenants_by_turns_as_there_is_room_for_nearly_half_find_their_own() {
+        const ROOM: usize = 1_024;
+        let mut idle = IdleLists::new();
+        let mut round = || (1..=2 * ROOM as u64).filter(|tenant| call(&mut idle, ROOM, *tenant)).count();
+        round();
+        for _ in 0..20 {
+            let found = round();
+            assert!(found > ROOM * 8 / 10, "{found}: none would find its own if the one that waits longest went");
+        }
+    }
+
+    #[test]
+    fn those_that_come_anew_get_room_though_others_had_it_all() {
+        const ROOM: usize = 64;
+        let mut idle = IdleLists::new();
+        (1..=ROOM as u64).for_each(|stale| assert!(!call(&mut idle, ROOM, stale)));
+        for come in [1_000, 2_000, 3_000] {
+            let tenants = come..come + 8;
+            for _ in 0..8 * NEWCOMERS_PER_RESIDENT {
+                for tenant in tenants.clone() {
+                    call(&mut idle, ROOM, tenant);
+                }
+            }
+            assert!(tenants.clone().all(|tenant| call(&mut idle, ROOM, tenant)), "they find their own from then on");
+        }
+    }
+
     #[test]
     fn tenants_that_come_and_go_leave_nothing_behind() {
         let mut idle = IdleLists::new();
@@ -181,5 +280,12 @@ mod tests {
         }
         assert!(idle.order.len() <= QUEUED_TENANTS && idle.lists.len() <= QUEUED_TENANTS);
         assert!(idle.take_any().is_none() && idle.lists.is_empty() && idle.order.is_empty());
+        // The same where there is no room.
+        for tenant in 1..=100_000 {
+            idle.keep(tenant, ());
+            assert!(idle.take_for_another().is_some());
+        }
+        assert!(idle.newcomers.len() + idle.order.len() <= QUEUED_TENANTS && idle.lists.len() <= QUEUED_TENANTS);
+        assert!(idle.take_any().is_none() && idle.lists.is_empty() && idle.newcomers.is_empty());
     }
 }

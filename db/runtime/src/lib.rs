@@ -46,6 +46,7 @@ mod kill_trace;
 pub mod limits;
 mod log_calls;
 mod mapping;
+mod newcomers;
 mod own_calls;
 mod pause_sums;
 mod pending_copies;

@@ -120,6 +120,13 @@ pub const IDLE_INVOCATIONS: usize = 1_024;
 /// Idle invocations of a worker up to which a tenant that has none among them gets a new one. Beyond that it gets
 /// another tenant's, which has to be cleared. Each takes some pages.
 pub const IDLE_FOR_OWNERS: usize = 768;
+/// Of the tenants that come anew while there is no room for more idle invocations, memories or side stacks, one in so
+/// many gets room for good, from the one that has waited longest. Fewer would leave tenants that come anew without for
+/// longer: now for so many of their calls, about. More would take room from those that find their own.
+pub const NEWCOMERS_PER_RESIDENT: u32 = 16;
+/// Side stacks that the other ones hand on among each other: as many as there are invocations that take turns, so that
+/// one keeps its stack from its first poll to its last. Together they fit into the processor's second cache.
+pub const NEWCOMERS_STACKS: usize = 32;
 /// Idle invocations in the heap that all workers share.
 pub const SPARE_INVOCATIONS: usize = 1_024;
 /// Length of the text of an error or panic that reaches the caller, bytes.
@@ -153,5 +160,8 @@ pub const GUEST_UNCHARGED_BYTES: usize = 192 << 10;
 /// Memories of sandboxed invocations that a worker keeps for tenants whose code it ran before. Each takes some ten
 /// pages.
 pub const GUEST_MEMORIES_CACHED: usize = 1_024;
+/// Idle memories of a worker up to which a tenant that has none among them gets a new one. Beyond that it gets another
+/// tenant's, which has to be cleared. The difference is for those of the calls under way: they find room when they end.
+pub const GUEST_MEMORIES_FOR_OWNERS: usize = GUEST_MEMORIES_CACHED - 64;
 /// Memory that an idle memory keeps of a module that was made elsewhere, bytes.
 pub const GUEST_MODULE_HOT_BYTES: usize = 1 << 20;

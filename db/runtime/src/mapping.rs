@@ -51,6 +51,17 @@ impl GuardedMapping {
         unsafe { self.low().add(self.len() - 8).cast::<u64>().replace(word) }
     }
 
+    /// Replaces all words from the usable byte `from` on; returns the words that were there, each once.
+    #[cfg(test)]
+    pub(super) fn replace_words(&self, from: usize, word: u64) -> Vec<u64> {
+        // SAFETY: as above; the bytes from there on are open.
+        let words = (from..self.len()).step_by(8).map(|at| unsafe { self.low().add(at).cast::<u64>().replace(word) });
+        let mut found: Vec<u64> = words.collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
     /// Returns the usable bytes.
     pub(super) fn len(&self) -> usize {
         self.len

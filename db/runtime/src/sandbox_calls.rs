@@ -13,7 +13,7 @@ use sandstorm_extension::KillCause;
 use sandstorm_sandbox::guest_types::{GuestCursor, GuestKey, GuestRecord, GuestWrite};
 use sandstorm_sandbox::{HostFunction, MEMORY_PIECE_BYTES};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use sandstorm_store::{Participant, RecordRef, StoreCondition, WriteOptions, expiry_ms};
+use sandstorm_store::{Participant, RecordRef, RecordTable, StoreCondition, WriteOptions, expiry_ms};
 
 use super::cold_records::{ScanFrom, scan_table};
 use super::guest_memory::GuestMemory;
@@ -258,22 +258,28 @@ impl SandboxCall<'_> {
 
     /// The record under a key. `hash` is the module's, which names another bucket at worst.
     fn find<'b>(&mut self, table: u64, hash: u64, key: &[u8]) -> Result<Option<RecordRef<'b>>, u32> {
-        let (now_ms, id) = (self.body.abi.now_ms, table);
-        let table = self.body.table(table)?;
-        let is_watched = table.is_watched();
+        let found = self.own_table(table)?;
+        self.find_in((table, found), hash, key)
+    }
+
+    /// The record under a key of a table of the invocation's, which has that id.
+    #[inline]
+    fn find_in<'b>(
+        &mut self,
+        (id, table): (u64, &RecordTable),
+        hash: u64,
+        key: &[u8],
+    ) -> Result<Option<RecordRef<'b>>, u32> {
         let hash = if hash == 0 { table.hash(key) } else { hash };
         if !table.owns(key) {
             return Err(abi::STATUS_WRONG_SERVER);
         }
-        // SAFETY: the record stays until the invocation's pin ends, and the table as long as its view: both outlast the
-        // call, for which the answer is used.
-        let found = unsafe {
-            let table: *const sandstorm_store::RecordTable = table;
-            (*table).get_pinned(hash, key, now_ms, &self.body.shown)
-        };
+        // SAFETY: the record stays until the invocation's pin ends, which outlasts the call, for which the answer is
+        // used.
+        let found = unsafe { table.get_pinned(hash, key, self.body.abi.now_ms, &self.body.shown) };
         if let Some(record) = &found {
             self.body.note_read(record.value().len());
-            if is_watched {
+            if table.is_watched() {
                 self.body.note_watched(id, hash, key);
             }
         }
@@ -289,8 +295,11 @@ impl SandboxCall<'_> {
         if !self.memory.has_record_bytes(bytes) {
             self.grow_records(bytes)?;
         }
-        let key_at = self.copy_out(key);
-        let value_at = self.copy_out(value);
+        let both_at = record.key_with_value().map(|both| self.copy_out(both));
+        let (key_at, value_at) = match both_at {
+            Some(at) => (at, at + key.len() as u32),
+            None => (self.copy_out(key), self.copy_out(value)),
+        };
         Ok(GuestRecord {
             value: value_at,
             value_len: value.len() as u32,
@@ -420,8 +429,8 @@ impl SandboxCall<'_> {
     }
 
     /// A table of the invocation's, beside further uses of it.
-    pub(super) fn own_table<'b>(&mut self, table: u64) -> Result<&'b sandstorm_store::RecordTable, u32> {
-        let table: *const sandstorm_store::RecordTable = self.body.table(table)?;
+    pub(super) fn own_table<'b>(&mut self, table: u64) -> Result<&'b RecordTable, u32> {
+        let table: *const RecordTable = self.body.table(table)?;
         // SAFETY: the invocation's view keeps its tables, and a grant's view the granted ones, until the call is over.
         Ok(unsafe { &*table })
     }
@@ -435,7 +444,7 @@ impl SandboxCall<'_> {
     ) -> CallResult<()> {
         let record = match record {
             Some(record) => self.hand_out(record)?,
-            None => GuestRecord { key: 1, ..GuestRecord::default() },
+            None => ABSENT_RECORD,
         };
         let at = out.checked_add((index * size_of::<GuestRecord>()) as u32).ok_or(abi::STATUS_INVALID)?;
         Ok(self.memory.write(at, record)?)
@@ -492,11 +501,14 @@ impl SandboxCall<'_> {
     fn prefetch_many(&mut self, table: u64, keys: GuestAddress, count: u32, hashes: GuestAddress) -> CallResult<()> {
         let (count, table) = (count_of(count)?, self.own_table(table)?);
         self.body.pause.has_asked = true;
+        let (keys, hashes) = (self.memory.list::<GuestKey>(keys, count)?, self.memory.list::<u64>(hashes, count)?);
         for index in 0..count {
-            let key: GuestKey = self.read_at(keys, index)?;
+            // SAFETY: the call takes nothing of the module's memory back.
+            let key = unsafe { keys.get(index) };
             let hash = table.hash(self.key(key.first, key.len)?);
             table.prefetch_bucket(hash);
-            self.write_at(hashes, index, hash)?;
+            // SAFETY: as above.
+            unsafe { hashes.set(index, hash) };
         }
         Ok(())
     }
@@ -504,12 +516,9 @@ impl SandboxCall<'_> {
     fn prefetch_records(&mut self, table: u64, hashes: GuestAddress, count: u32) -> CallResult<()> {
         let (count, table) = (count_of(count)?, self.own_table(table)?);
         self.body.pause.has_asked = true;
-        let mut copied = [0_u64; MAX_CALL_KEYS];
-        for (index, hash) in copied.iter_mut().enumerate().take(count) {
-            *hash = self.read_at(hashes, index)?;
-        }
-        // SAFETY: the invocation's pin is the protection that the buckets need.
-        unsafe { table.prefetch_records_pinned(copied.iter().copied().take(count)) };
+        let hashes = self.memory.list::<u64>(hashes, count)?;
+        // SAFETY: the invocation's pin is the protection that the buckets need. No memory is taken back meanwhile.
+        unsafe { table.prefetch_records_pinned((0..count).map(|index| hashes.get(index))) };
         Ok(())
     }
 
@@ -521,33 +530,35 @@ impl SandboxCall<'_> {
         count: u32,
         out: GuestAddress,
     ) -> CallResult<()> {
-        if self.body.table(table)?.is_partial() {
+        let (count, table) = (count_of(count)?, (table, self.own_table(table)?));
+        let (keys, hashes) = (self.memory.list::<GuestKey>(keys, count)?, self.memory.list::<u64>(hashes, count)?);
+        let out = self.memory.list::<GuestRecord>(out, count)?;
+        // SAFETY: the lists have so many. The call takes nothing of the memory back: it grants more of it at most.
+        let key_and_hash = |index| unsafe { (keys.get(index), hashes.get(index)) };
+        if table.1.is_partial() {
             // Before anything is copied: where a record is on the disk the call is made again.
-            for index in 0..count_of(count)? {
-                let (key, hash): (GuestKey, u64) = (self.read_at(keys, index)?, self.read_at(hashes, index)?);
-                let key = self.key(key.first, key.len)?;
-                self.find(table, hash, key)?;
+            for index in 0..count {
+                let (key, hash) = key_and_hash(index);
+                self.find_in(table, hash, self.key(key.first, key.len)?)?;
             }
             if self.body.shown.has_cold() {
                 return Err(self.body.met_cold().into());
             }
         }
-        for index in 0..count_of(count)? {
-            let (key, hash): (GuestKey, u64) = (self.read_at(keys, index)?, self.read_at(hashes, index)?);
-            let key = self.key(key.first, key.len)?;
-            let found = self.find(table, hash, key)?;
-            if let Some(record) = &found {
-                let (key, value) = record.key_and_value();
-                self.memory.prefetch_next_record(key.len() + value.len());
-            }
-            self.put_record(out, index, found.as_ref())?;
+        for index in 0..count {
+            let (key, hash) = key_and_hash(index);
+            let record = match self.find_in(table, hash, self.key(key.first, key.len)?)? {
+                Some(record) => {
+                    let (key, value) = record.key_and_value();
+                    self.memory.prefetch_next_record(key.len() + value.len());
+                    self.hand_out(&record)?
+                }
+                None => ABSENT_RECORD,
+            };
+            // SAFETY: as above.
+            unsafe { out.set(index, record) };
         }
         Ok(())
-    }
-
-    fn read_at<T: super::guest_value::GuestValue>(&self, list: GuestAddress, index: usize) -> Result<T, u32> {
-        let at = list.checked_add((index * size_of::<T>()) as u32).ok_or(abi::STATUS_INVALID)?;
-        self.memory.read(at)
     }
 
     pub(super) fn write_at<T: super::guest_value::GuestValue>(
@@ -577,6 +588,10 @@ impl SandboxCall<'_> {
         Ok(())
     }
 }
+
+/// What stands in a list for a record that is not there.
+const ABSENT_RECORD: GuestRecord =
+    GuestRecord { value: 0, value_len: 0, key: 1, key_len: 0, version: 0, flags: 0, reserved: 0 };
 
 /// The number of keys of a call, if it is not more than one takes.
 fn count_of(count: u32) -> Result<usize, u32> {

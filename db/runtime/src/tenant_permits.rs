@@ -72,6 +72,12 @@ impl PermitPool {
         self.taken() > self.limit.load(Relaxed) / 2
     }
 
+    /// Returns whether more than half of them will be taken soon: as many fewer as calls take that are under way.
+    pub(super) fn is_nearly_half_taken(&self) -> bool {
+        let limit = self.limit.load(Relaxed);
+        self.taken() > limit / 2 - limit / 32
+    }
+
     /// Sets the number of permits from now on.
     #[cfg(test)]
     pub(super) fn set_limit(&self, permits: usize) {

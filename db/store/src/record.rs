@@ -520,6 +520,14 @@ impl<'a> RecordRef<'a> {
         (self.slice(at, len), value)
     }
 
+    /// Returns the key and the value behind it as one slice; `None`: the value lies elsewhere.
+    #[inline]
+    pub fn key_with_value(&self) -> Option<&'a [u8]> {
+        let bits = self.bits();
+        let (at, len) = self.key_range_with(bits);
+        (bits & EXTERNAL_VALUE == 0).then(|| self.slice(at, len + self.value_len()))
+    }
+
     /// Returns the version: it grows with every write of the key, also across delete and re-insert.
     #[inline(always)]
     pub fn version(&self) -> u64 {

@@ -10,6 +10,7 @@ mod budget;
 mod calls;
 mod grants;
 mod guest_memories;
+mod handed_on;
 mod isolation;
 mod judging;
 mod kills;
