@@ -1,7 +1,7 @@
 //! Promise (docs/cluster.md): a trigger that is made at one server is one of all. Those of a table go on while its
 //! slots move between servers: for each change the call succeeds, those of a key in the order of its versions, and none
 //! is a dead letter for a key that is elsewhere by then. A trigger that is paused, or fails without an end, does not
-//! hold up the move. A schedule runs at one server, also after moves.
+//! hold up the move. A schedule runs at one server, also after moves, and its dead letters are replayed there.
 
 use std::fs;
 use std::net::TcpStream;
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use sandstorm_builder::{BuilderKey, prepare_folder};
 use sandstorm_client::{Config, PutOptions, blocking};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::cluster::{EtcdProcess, status};
@@ -34,8 +35,14 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
         // By the clock.
         return Ok(());
     }
-    let change = Change::decode(args)?;
     let seen = db.table("seen")?;
+    if args == b"refused" {
+        return match db.get(seen, b"{refused}open").await? {
+            Some(_) => Ok(()),
+            None => Err(Error::new("not yet")),
+        };
+    }
+    let change = Change::decode(args)?;
     if change.key == b"refused" && db.get(seen, b"{refused}open").await?.is_none() {
         return Err(Error::new("not yet"));
     }
@@ -224,13 +231,29 @@ fn check_lagging(cluster: &TriggeredCluster, client: &blocking::Client, last: u6
     cluster.assert_no_dead_letters();
 }
 
+/// What a server shows of a schedule.
+fn schedule(cluster: &TriggeredCluster, at: usize, name: &str) -> Option<Value> {
+    let told = cluster.servers[at].json("trigger list --tenant shop");
+    told.as_array().unwrap().iter().find(|one| one["name"] == name).cloned()
+}
+
+/// Those of a server that makes the schedule's calls no more: all slots move from the first server to the second.
+fn check_dead_letters_of_a_schedule(cluster: &TriggeredCluster) {
+    let made = "trigger create strict --extension in_order --every 100ms --args refused --retries 0 --tenant shop";
+    cluster.servers[0].json(made);
+    let letters = |at: usize| schedule(cluster, at, "strict").and_then(|one| one["dead_letters"].as_u64());
+    assert!(eventually(|| letters(0) >= Some(2)));
+    cluster.client(0).put(cluster.seen, b"{refused}open", b"1", &PutOptions::default()).unwrap();
+    cluster.move_all_to(1);
+    assert!(eventually(|| schedule(cluster, 0, "strict").is_some_and(|one| one["state"] == "waiting")));
+    assert!(letters(0) >= Some(2));
+    cluster.servers[0].json("trigger replay strict --tenant shop");
+    assert!(eventually(|| letters(0) == Some(0)), "{:?}", schedule(cluster, 0, "strict"));
+}
+
 /// Calls of the schedule that have succeeded at each server.
 fn ticks(cluster: &TriggeredCluster) -> [u64; 2] {
-    [0, 1].map(|at: usize| {
-        let told = cluster.servers[at].json("trigger list --tenant shop");
-        let clock = told.as_array().unwrap().iter().find(|one| one["name"] == "clock");
-        clock.map_or(0, |one| one["succeeded"].as_u64().unwrap())
-    })
+    [0, 1].map(|at: usize| schedule(cluster, at, "clock").map_or(0, |one| one["succeeded"].as_u64().unwrap()))
 }
 
 #[test]
@@ -240,18 +263,19 @@ fn a_schedule_runs_at_one_server_whatever_moves() {
     cluster.servers[1].json("trigger create clock --extension in_order --every 100ms --tenant shop");
     for home in [0, 1, 0] {
         cluster.move_all_to(home);
-        // The former owner of the slot has read by now that it owns it no more.
-        let state = |at: usize| {
-            let list = cluster.servers[at].json("trigger list --tenant shop");
-            list.as_array().unwrap().iter().find(|one| one["name"] == "clock").map(|one| one["state"].clone())
-        };
-        assert!(eventually(|| state(home).is_some_and(|state| state == "running")));
-        assert!(eventually(|| state(1 - home).is_some_and(|state| state == "waiting")));
+        // Whoever has owned the slot before has read by now that it does so no more.
+        let shown = |at: usize, name: &str| schedule(&cluster, at, name);
+        assert!(eventually(|| shown(home, "clock").is_some_and(|one| one["state"] == "running")));
+        // A call that was not over there is made here.
+        let is_over = |one: Value| one["state"] == "waiting" && one["open"] == 0;
+        assert!(eventually(|| shown(1 - home, "clock").is_some_and(is_over)));
         let before = ticks(&cluster);
         assert!(eventually(|| ticks(&cluster)[home] >= before[home] + 3));
         assert_eq!(ticks(&cluster)[1 - home], before[1 - home], "two make the same calls");
     }
     cluster.servers[0].json("trigger delete clock --tenant shop");
+    check_dead_letters_of_a_schedule(&cluster);
+    cluster.servers[0].json("trigger delete strict --tenant shop");
     assert!(eventually(|| {
         cluster.servers.iter().all(|server| server.json("trigger list --tenant shop").as_array().unwrap().is_empty())
     }));

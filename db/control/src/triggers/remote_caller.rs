@@ -64,22 +64,20 @@ impl ServerQueue {
 struct RemoteQueues(BTreeMap<String, ServerQueue>);
 
 impl RemoteQueues {
-    /// Adds a request; returns whether it is to have a thread. An error: why there is no room for it, with the request.
-    fn push(&mut self, request: RemoteRequest) -> Result<bool, (RemoteRequest, String)> {
-        let tenant = request.calls.tenant;
+    /// Whether one more request of a tenant may wait for a server.
+    fn has_room(&self, tenant: u32, server: &str) -> bool {
         let waiting_at = |queue: &ServerQueue| queue.waiting.get(&tenant).map_or(0, VecDeque::len);
-        let there = self.0.get(&request.server).map_or(0, waiting_at);
-        if there >= TRIGGER_REMOTE_WAITING
-            || self.0.values().map(waiting_at).sum::<usize>() >= TRIGGER_REMOTE_WAITING_ALL
-        {
-            // Each replay or change of a trigger begins its calls anew, and those of before wait here still.
-            return Err((request, "too many of the tenant's calls wait for other servers".to_owned()));
-        }
+        let (there, all) = (self.0.get(server).map_or(0, waiting_at), self.0.values().map(waiting_at).sum::<usize>());
+        there < TRIGGER_REMOTE_WAITING && all < TRIGGER_REMOTE_WAITING_ALL
+    }
+
+    /// Adds a request; returns whether it is to have a thread.
+    fn push(&mut self, request: RemoteRequest) -> bool {
         let queue = self.0.entry(request.server.clone()).or_default();
-        queue.waiting.entry(tenant).or_default().push_back(request);
+        queue.waiting.entry(request.calls.tenant).or_default().push_back(request);
         let is_new = queue.threads < TRIGGER_REMOTE_THREADS;
         queue.threads += usize::from(is_new);
-        Ok(is_new)
+        is_new
     }
 
     /// The next request of a thread; `None`: it ends.
@@ -131,12 +129,17 @@ impl RemoteCaller {
     /// Has a request sent.
     pub(crate) fn push(self: &Arc<Self>, request: RemoteRequest) {
         let server = request.server.clone();
-        let pushed = self.queues.lock().push(request);
-        match pushed {
-            Ok(false) => return,
-            Ok(true) => {}
-            Err((request, why)) => return (request.done)(Err(why)),
+        let mut queues = self.queues.lock();
+        if !queues.has_room(request.calls.tenant, &server) {
+            drop(queues);
+            // Each replay or change of a trigger begins its calls anew, and those of before wait here still.
+            (request.done)(Err("too many of the tenant's calls wait for other servers".to_owned()));
+            return;
         }
+        if !queues.push(request) {
+            return;
+        }
+        drop(queues);
         let (own, of) = (Arc::clone(self), server.clone());
         let spawned = std::thread::Builder::new().name("trigger-remote".to_owned()).spawn(move || own.run(&of));
         if spawned.is_err() {
