@@ -75,8 +75,7 @@ mod tests {
     #[test]
     fn calls_of_a_tenant_that_had_the_same_id_before_are_not_meant() {
         let directory = Directory::with_options(sandstorm_store::Epochs::new(), DirectoryOptions::default());
-        let create =
-            || directory.create_tenant(NewTenant { id: Some(7), ..NewTenant::named("a") }).expect("made").0;
+        let create = || directory.create_tenant(NewTenant { id: Some(7), ..NewTenant::named("a") }).expect("made").0;
         let before = create();
         directory.delete_tenant("a").expect("deleted");
         let now = create();
