@@ -66,8 +66,8 @@ impl ForwardedDatagrams {
 
     /// Sends the commands of a datagram of the UDP port `port` to the servers that have their keys. It waits here until
     /// they have answered. `has_waited`: it has done so before, for others. A datagram that may not wait, since as much
-    /// waits as may, or since it has waited too long before, is dropped and counted if no command of it has run. Else it
-    /// is returned, as its client is to be told what has.
+    /// waits as may, or since it has waited too long before, is dropped and counted if no command of it has run. Else
+    /// it is returned, as its client is to be told what has.
     pub(super) fn begin(
         &mut self,
         (origin, shown, has_waited): (DatagramOrigin, u64, bool),
@@ -151,7 +151,10 @@ fn answered_bytes(answers: &[ForwardedAnswer]) -> usize {
 
 /// Has an error stand for each answer that there is no room for: those of reads, as writes have short ones.
 fn leave_out_long(answers: &mut [ForwardedAnswer]) {
-    let is_long = |answer: &ForwardedAnswer| matches!(answer, ForwardedAnswer::Answered(bytes) if bytes.len() > SHORT_FORWARDED_ANSWER_BYTES);
+    let is_long = |answer: &ForwardedAnswer| match answer {
+        ForwardedAnswer::Answered(bytes) => bytes.len() > SHORT_FORWARDED_ANSWER_BYTES,
+        ForwardedAnswer::Later | ForwardedAnswer::Refused(_) | ForwardedAnswer::Dropped => false,
+    };
     let long = answers.iter_mut().filter(|answer| is_long(answer));
     long.for_each(|answer| *answer = ForwardedAnswer::Refused(NO_ROOM.to_owned()));
 }
