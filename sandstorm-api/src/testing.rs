@@ -93,7 +93,7 @@ enum TestAccess {
     Revoked,
 }
 
-type PollHook = Box<dyn FnMut(&mut TestStore)>;
+type StoreHook = Box<dyn FnMut(&mut TestStore)>;
 
 /// Tables in memory, a clock that stands still, and limits to run into. See the [module's example](self).
 pub struct TestStore {
@@ -116,7 +116,8 @@ pub struct TestStore {
     polls: u64,
     tries: u32,
     reads: u64,
-    hook: Option<PollHook>,
+    hook: Option<StoreHook>,
+    count_hook: Option<StoreHook>,
 }
 
 impl Default for TestStore {
@@ -155,6 +156,7 @@ impl TestStore {
             tries: 0,
             reads: 0,
             hook: None,
+            count_hook: None,
         }
     }
 

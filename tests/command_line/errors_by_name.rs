@@ -65,8 +65,9 @@ const BESIDE_ANOTHER: [NamedEnd; 1] = [(END, "any", "over_quota", "")];
 const BEFORE_ANOTHER: [NamedEnd; 1] = [(END, "not_durable", "not_durable", "")];
 
 /// Names that tests beside this one provoke, in those protocols where they can be had: `apart.rs`.
-const APART: [(&str, &str); 3] = [
+const APART: [(&str, &str); 4] = [
     ("busy", "a_tenant_has_its_share_of_the_calls_over_http"),
+    ("not_kept", "a_repeat_whose_first_answer_had_no_room_is_told_that_it_ran"),
     ("overloaded", "a_worker_that_has_all_calls_that_it_can_hold_is_overloaded"),
     ("shutting_down", "who_calls_a_server_that_stops_is_told_so"),
 ];
@@ -83,7 +84,6 @@ const NOT_PROVOKED: &[(&str, &str)] = &[
     ("reply", "of types that a client has from another version; the programs in shapes have it"),
     ("stale", "of repeats over HTTP; operations::http_calls has it"),
     ("key_reused", "of repeats over HTTP; operations::http_calls has it"),
-    ("not_kept", "of repeats over HTTP whose first answer was too long to be kept"),
     ("stopped", "it takes a server that ends while the call is under way"),
     ("timeout", "how long a call takes is left to the machine; operations::http_calls has it over HTTP"),
 ];

@@ -119,9 +119,14 @@ impl Directory {
         if begins(entry, (durability, number)) {
             // No answer waits for the disk until the change holds.
             entry.set_logging(&log, number, TableLogging::AtOnce);
-            if let Err(error) = self.log.checkpoints.wait(CHANGE_DURABILITY_MOST) {
+            let refused = match self.log.checkpoints.wait(CHANGE_DURABILITY_MOST) {
+                Some(Ok(())) => None,
+                Some(Err(error)) => Some(unavailable(error)),
+                None => Some(late(entry)),
+            };
+            if let Some(error) = refused {
                 set_logging_as_before(entry, &log);
-                return Err(unavailable(error));
+                return Err(error);
             }
         }
         self.complete_switch(tenant, entry, (durability, number), false)
@@ -156,8 +161,7 @@ impl Directory {
             entry.table.settle(&self.epochs.register(), b"");
             if !log.wait(log.end(), CHANGE_DURABILITY_MOST) {
                 entry.set_logging(&log, number, entry.durability().logging());
-                let why = log.failure().cloned();
-                return Err(unavailable(why.unwrap_or_else(|| LogError::unusable("log", "its disk stalls"))));
+                return Err(log.failure().cloned().map_or_else(|| late(entry), unavailable));
             }
         }
         if !begins && let Err(error) = record() {
@@ -201,6 +205,38 @@ pub(super) fn set_logging_as_before(entry: &TableEntry, log: &Arc<ChangeLog>) {
     entry.set_logging(log, entry.durability.number(), entry.durability().logging());
 }
 
+/// A change of durability has not held in time.
+fn late(entry: &TableEntry) -> DirectoryError {
+    DirectoryError::LateDurability { table: entry.name().to_string(), durability: entry.durability().name() }
+}
+
 fn unavailable(error: LogError) -> DirectoryError {
     DirectoryError::JournalUnavailable(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sandstorm_store::Epochs;
+
+    use super::*;
+    use crate::{DirectoryErrorKind, NewTable, NewTenant};
+
+    /// Nobody writes checkpoints here.
+    #[test]
+    fn a_change_that_does_not_hold_in_time_says_what_is_now_and_what_to_do() {
+        let directory = Directory::new(Epochs::new());
+        assert!(directory.checkpoint_requests().wait(Duration::ZERO).is_none());
+        directory.checkpoint_requests().serve(2, None);
+        assert_eq!(directory.checkpoint_requests().wait(Duration::ZERO), Some(Ok(())), "the second is served already");
+        directory.create_tenant(NewTenant::named("shop")).unwrap();
+        let durability = Some(TableDurability::None);
+        let entry = directory.create_table("shop", NewTable { durability, ..NewTable::named("items") }).unwrap();
+        let error = late(&entry);
+        let text = error.to_string();
+        assert!(text.starts_with("table \"items\" keeps durability none: ") && text.contains("after 120 s"), "{text}");
+        assert_eq!(error.refusal(), DirectoryErrorKind::Unavailable);
+        assert!(error.hint().contains("Try again while the disk has less to do"), "{}", error.hint());
+    }
 }

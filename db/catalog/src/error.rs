@@ -4,8 +4,13 @@ use thiserror::Error;
 
 use super::quotas::QuotaError;
 use super::{TenantAccount, TenantView};
-use crate::limits::{SECRET_BYTES, SECRETS, SHARED_WITH};
+use crate::limits::{CHANGE_DURABILITY_MOST, SECRET_BYTES, SECRETS, SHARED_WITH};
 use sandstorm_extension::CodeTier;
+
+/// What to do where a table's new durability did not hold in time.
+const LATE_DURABILITY_HINT: &str = "a checkpoint of all tables with durability did not end in time. Try again while the \
+     disk has less to do; for more than it writes in that time, copy the records to a table that is created with the \
+     durability";
 
 /// The kind of a refusal, for a status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,6 +318,17 @@ pub enum DirectoryError {
     /// The change could not be written to the journal.
     #[error("{0}")]
     JournalUnavailable(String),
+    /// A table's new durability does not hold yet, and was undone.
+    #[error(
+        "table {table:?} keeps durability {durability}: its records were not on the disk after {} s, so the change was undone",
+        CHANGE_DURABILITY_MOST.as_secs()
+    )]
+    LateDurability {
+        /// The table.
+        table: String,
+        /// The one that it had, and has.
+        durability: &'static str,
+    },
     /// Another server of the cluster has changed something since the state on which a change stands.
     #[error("other servers of the cluster change tenants all the time, and were faster: nothing was changed")]
     OutdatedChange,
@@ -358,6 +374,7 @@ impl DirectoryError {
             | E::TooManySecrets(_) => DirectoryErrorKind::OverQuota,
             E::NoCode(_) | E::WrongTier { .. } | E::RefusedVersion { .. } => DirectoryErrorKind::CodePolicy,
             E::JournalUnavailable(_)
+            | E::LateDurability { .. }
             | E::NoSpillFile(_)
             | E::BackingUnavailable(_)
             | E::OutdatedChange
@@ -416,6 +433,7 @@ impl DirectoryError {
             E::NoSpillFile(_) | E::JournalUnavailable(_) => {
                 "see whether the disk of the state directory is full or broken, and try again"
             }
+            E::LateDurability { .. } => LATE_DURABILITY_HINT,
             E::GrantToSelf(_) | E::ShareWithSelf(_) => "name another tenant",
             E::NotOwned(_) => "its owner may; `sandstorm grant drop` gives up a table that was granted",
             E::UnknownGrant { .. } | E::NotGranted(_) => "`sandstorm grant list` shows what is granted",

@@ -19,6 +19,7 @@ pub(super) unsafe extern "C" fn count(
     // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, and a place for the
     // count.
     let (behind, range, count) = unsafe { (test_invocation(inv), &*range, &mut *count) };
+    behind.store.run_count_hook();
     // SAFETY: as above.
     match unsafe { requested_span(&behind.store, table, range) } {
         Ok((table, span)) => {
@@ -33,6 +34,7 @@ pub(super) unsafe extern "C" fn count(
 pub(super) unsafe extern "C" fn nth(inv: *mut InvocationHeader, table: u64, position: u64, out: *mut RawKeys) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, and the room that it names.
     let (behind, out) = unsafe { (test_invocation(inv), &mut *out) };
+    behind.store.run_count_hook();
     out.filled = 0;
     let table = match ordered_table(&behind.store, table) {
         Ok(table) => table,
@@ -149,6 +151,14 @@ impl TestStore {
         assert!((1..=abi::MAX_SECRET_BYTES).contains(&value.len()), "a secret has 1 to 4,096 bytes");
         self.secrets.insert(name.to_string(), value.into());
         self
+    }
+
+    /// Calls the hook of [`TestStore::before_counts`].
+    fn run_count_hook(&mut self) {
+        if let Some(mut hook) = self.count_hook.take() {
+            hook(self);
+            self.count_hook.get_or_insert(hook);
+        }
     }
 
     /// Lets a record expire after so many milliseconds (0: never).

@@ -172,4 +172,33 @@ impl TestStore {
         self.hook = Some(Box::new(hook));
         self
     }
+
+    /// Calls `hook` before each count and position that code asks for: it may write as other workers of a server would,
+    /// between two questions of one poll. A `count`, `rank` or `nth` of a transaction with writes of its own asks
+    /// several.
+    ///
+    /// ```
+    /// # use sandstorm_api::prelude::*;
+    /// # use sandstorm_api::testing::TestStore;
+    /// async fn seats(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+    ///     let (table, tx) = (db.table("seats")?, db.transaction());
+    ///     let (before, after) = (tx.count(table, b"", b"").await?, tx.count(table, b"", b"").await?);
+    ///     db.reply(format!("{before} {after}").as_bytes())
+    /// }
+    /// let mut store = TestStore::new();
+    /// let table = store.ordered_table("seats");
+    /// let mut asked = 0;
+    /// store.before_counts(move |store| {
+    ///     asked += 1;
+    ///     if asked == 2 {
+    ///         store.put(table, b"ann", b"");
+    ///     }
+    /// });
+    /// assert_eq!(store.invoke(seats, b""), Ok(b"1 1".to_vec()));
+    /// assert_eq!(store.tries(), 2);
+    /// ```
+    pub fn before_counts(&mut self, hook: impl FnMut(&mut TestStore) + 'static) -> &mut TestStore {
+        self.count_hook = Some(Box::new(hook));
+        self
+    }
 }

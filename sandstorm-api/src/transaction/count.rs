@@ -5,8 +5,10 @@ use alloc::vec::Vec;
 
 use super::Transaction;
 use crate::Error;
+use crate::abi::STATUS_CONTENDED;
 use crate::host::RangeRemainder;
 use crate::keys::Direction;
+use crate::limits::TRANSACTION_TRIES;
 use crate::record::TableId;
 
 /// A key that the transaction writes.
@@ -78,7 +80,12 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// As [`Transaction::count`].
     pub async fn rank(&self, table: TableId, key: &[u8]) -> Result<u64, Error> {
-        if key.is_empty() { Ok(0) } else { self.count(table, &[], key).await }
+        if key.is_empty() {
+            // As an end it would stand for none; before it there is nothing. The table is looked at all the same.
+            self.host.count(table.0, &RangeRemainder::new(&[], &[0], Direction::Forward))?;
+            return Ok(0);
+        }
+        self.count(table, &[], key).await
     }
 
     /// Returns the key before which there are `position` others, as [`Db::nth`](crate::Db::nth) does, with the
@@ -108,20 +115,31 @@ impl<'a> Transaction<'a> {
             let change = own.change();
             (added, taken) = (added + change.0, taken + change.1);
         }
-        let Some(position) = (position + taken).checked_sub(added) else { return Ok(None) };
-        let found = self.host.nth(table.0, position)?;
-        match &found {
-            Some(key) => {
+        // Fewer than none: what was counted is of different moments, which the commit finds.
+        let Some(position) = position.saturating_add(taken).checked_sub(added) else { return Ok(None) };
+        self.found_at(table, position)
+    }
+
+    /// Returns the key at a position among those of the table itself, and notes that it is there; or that the table has
+    /// no more keys than that.
+    fn found_at(&self, table: TableId, position: u64) -> Result<Option<Vec<u8>>, Error> {
+        for _ in 0..TRANSACTION_TRIES {
+            if let Some(key) = self.host.nth(table.0, position)? {
                 if !key.is_empty() {
-                    self.log_count(table, &[], key, position)?;
+                    self.log_count(table, &[], &key, position)?;
                 }
-                self.log_count(table, key, &next_key(key), 1)?;
+                self.log_count(table, &key, &next_key(&key), 1)?;
+                return Ok(Some(key));
             }
-            None => {
-                self.counted(table, &[], &[])?;
+            let keys = self.host.count(table.0, &RangeRemainder::new(&[], &[], Direction::Forward))?;
+            if keys <= position {
+                self.log_count(table, &[], &[], keys)?;
+                return Ok(None);
             }
+            // Another worker's key has come between the two questions. That there are so many now would hold at the
+            // commit, and that there is none at the position would not.
         }
-        Ok(found)
+        Err(Error::from_status(STATUS_CONTENDED))
     }
 
     /// Returns the keys that the transaction writes between two keys, in their order.

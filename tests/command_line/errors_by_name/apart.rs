@@ -126,6 +126,33 @@ fn a_tenant_has_its_share_of_the_calls_over_http() {
     assert!(busy["message"].as_str().is_some_and(|text| !text.is_empty()), "{busy}");
 }
 
+/// Answers are kept for repeats as long as there is room for them: one that has none leaves its name.
+#[test]
+fn a_repeat_whose_first_answer_had_no_room_is_told_that_it_ran() {
+    /// Bytes of an answer, and more answers than a tenant alone has room for.
+    const BYTES: usize = 1 << 20;
+    const ANSWERS: usize = 80;
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::new(folder.path());
+    bench.server.json("tenant set shop --quota total_us=3600000000");
+    let call = |number: usize| {
+        let headers = format!("idempotency-key: {number}\r\nsandstorm-timeout-ms: 60000\r\n");
+        http_call_with(&bench, "shapes.long", BYTES.to_string().as_bytes(), &headers)
+    };
+    let mut unkept = (0..ANSWERS).filter_map(|number| {
+        let (status, body) = call(number);
+        assert!(status.contains(" 200 ") && body.len() == BYTES + 2, "{status} {}", body.len());
+        let (status, again) = call(number);
+        (again != body).then_some((number, status, again))
+    });
+    let (number, status, again) = unkept.next().unwrap_or_else(|| panic!("{ANSWERS} answers are kept"));
+    let said: Value = serde_json::from_str(&again).expect("an error");
+    assert_eq!((status.contains(" 500 "), &said["code"]), (true, &json!("not_kept")), "{status} {said}");
+    assert!(said["hint"].as_str().is_some_and(|hint| hint.contains("read what it did")), "{said}");
+    assert_eq!(call(number).1, again, "it says so each time, and does not run");
+    assert!(call(0).0.contains(" 200 "), "what was kept before is there still");
+}
+
 /// Calls that wait for a backing fill the worker of the tenant; each protocol has its word for that.
 #[test]
 fn a_worker_that_has_all_calls_that_it_can_hold_is_overloaded() {

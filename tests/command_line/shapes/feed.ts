@@ -119,7 +119,7 @@ try {
 same([thrown === busy, again["pauseMs"](busy)], [true, 100], "not for ever, and from the start");
 
 // A signal, and the end of the transport, end the wait; nothing is lost.
-const [ends, asks] = [new AbortController(), () => new Promise<void>((resolve) => (noteWait = resolve))];
+const [ends, leaves, asks] = [new AbortController(), new AbortController(), () => new Promise<void>((resolve) => (noteWait = resolve))];
 const cancelled = http.changes("items", "80", { signal: ends.signal });
 let hasAsked = asks();
 let step = cancelled.next();
@@ -134,4 +134,29 @@ await hasAsked;
 await http.close();
 await fails(step, "closed");
 await fails(http.endOfChanges("items"), "closed");
+
+// So do they while it pauses because there is no room: at once, though the pause is of an hour, and nothing is asked for
+// any more.
+for (const [code, end] of [["closed", (over: HttpTransport) => over.close()], ["cancelled", () => leaves.abort()]] as const) {
+  const over = new HttpTransport(as);
+  const paused = over.changes("items", "80", code === "closed" ? {} : { signal: leaves.signal });
+  const pauseMs = paused["pauseMs"].bind(paused);
+  const pauses = new Promise<void>((resolve) => {
+    paused["pauseMs"] = (error) => {
+      same(pauseMs(error), 100, "the first pause");
+      resolve();
+      return 3_600_000;
+    };
+  });
+  asked.length = 0;
+  answers.push(refused(503, "busy"));
+  step = paused.next();
+  await pauses;
+  // Once it waits.
+  await new Promise((resolve) => setTimeout(resolve));
+  await end(over);
+  await fails(step, code);
+  await fails(paused.next(), code);
+  same([asked.length, paused.position], [1, "80"], "what was asked for");
+}
 server.close();

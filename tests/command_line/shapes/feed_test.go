@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 )
 
 // feedServer gives the answers of a test, and remembers what was asked.
@@ -17,10 +18,14 @@ type feedServer struct {
 	*httptest.Server
 	answers chan httpAnswer
 	asked   chan string
+	// Requests whose callers wait no more.
+	left chan struct{}
 }
 
 func newFeedServer(t *testing.T, answers ...httpAnswer) *feedServer {
-	server := &feedServer{answers: make(chan httpAnswer, 32), asked: make(chan string, 32)}
+	server := &feedServer{
+		answers: make(chan httpAnswer, 32), asked: make(chan string, 32), left: make(chan struct{}, 32),
+	}
 	server.say(answers...)
 	server.Server = httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, request *http.Request) {
 		server.asked <- fmt.Sprint(request.Method, " ", request.RequestURI, " ", request.Header.Get("authorization"))
@@ -32,7 +37,7 @@ func newFeedServer(t *testing.T, answers ...httpAnswer) *feedServer {
 			out.WriteHeader(answer.status)
 			io.WriteString(out, answer.body)
 		case <-request.Context().Done():
-			// Its caller waits no more.
+			server.left <- struct{}{}
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -141,6 +146,8 @@ func TestTheEndOfAContextOrOfTheTransportEndsTheWait(t *testing.T) {
 	<-server.asked
 	cancel()
 	fails(t, <-ended, SandstormError{Code: "cancelled"})
+	// It would take the answer to the next request otherwise.
+	<-server.left
 	server.say(pageAnswer("20", aPut))
 	change, err := feed.Next(background)
 	same(t, change.Op, err, "put")
@@ -151,4 +158,27 @@ func TestTheEndOfAContextOrOfTheTransportEndsTheWait(t *testing.T) {
 	fails(t, <-ended, SandstormError{Code: "closed"})
 	_, err = over.EndOfChanges(background, "items")
 	fails(t, err, SandstormError{Code: "closed"})
+}
+
+func TestTheEndOfTheTransportEndsThePauseOfABusyServer(t *testing.T) {
+	// Where it is closed while the answer is read there is no pause: so several times.
+	for range [10]int{} {
+		server := newFeedServer(t, httpAnswer{503, "", `{"code": "busy", "message": "why"}`})
+		over := NewHTTPTransport(options(server.URL))
+		feed := over.Changes("items", "10", WaitForever)
+		feed.busyPause = time.Hour
+		ended := make(chan error)
+		go func() {
+			_, err := feed.Next(background)
+			ended <- err
+		}()
+		<-server.asked
+		time.Sleep(20 * time.Millisecond)
+		over.Close()
+		fails(t, <-ended, SandstormError{Code: "closed"})
+		_, err := feed.Next(background)
+		fails(t, err, SandstormError{Code: "closed"})
+		same(t, len(server.asked), nil, 0)
+		same(t, feed.Position(), nil, "10")
+	}
 }

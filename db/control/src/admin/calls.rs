@@ -148,8 +148,8 @@ async fn call_extension(
         ),
         Some(CallOutcome::NotKept) => uncertain(
             "not_kept",
-            "an earlier request with this idempotency key has run; its answer was too long to be kept",
-            "read what it did",
+            "an earlier request with this idempotency key has run; there was no room to keep its answer",
+            "read what it did; ask for less in one call, or send fewer calls with keys and long answers in ten minutes",
         ),
         Some(CallOutcome::Unknown) | None => {
             uncertain("stopped", "the server is stopping: the call may have run or not", "read before you write again")

@@ -86,8 +86,10 @@ impl ApiError {
 
     /// The request has no token, or a wrong one.
     pub(super) fn unauthorized(message: impl Into<String>) -> ApiError {
-        ApiError::new(StatusCode::UNAUTHORIZED, UNAUTHENTICATED, message)
-            .hint("send `authorization: Bearer TOKEN`; the operator's token is in the server's state directory")
+        ApiError::new(StatusCode::UNAUTHORIZED, UNAUTHENTICATED, message).hint(
+            "send `authorization: Bearer TOKEN`: a tenant's token is what `sandstorm tenant create` or `tenant \
+                 token` printed, the operator's is in the server's state directory",
+        )
     }
 
     /// The token does not allow this.

@@ -325,10 +325,11 @@ impl ActiveTrigger {
         (self.queue, self.tail, self.read) = (CallQueue::default(), None, log.durable());
         self.batch.iter_mut().for_each(BatchSize::forget_calls);
         self.epoch = next_epoch();
+        let (name, from) = (&self.spec.name, self.read);
         self.pause(format!(
-            "the log is not the one of which it has handled what is before position {handled}: it was salvaged, restored \
-             or removed. `resume` goes on with changes from position {} on; `replay` makes calls for those before",
-            self.read
+            "the log is not the one of which trigger {name:?} has handled what is before position {handled}: it was \
+             salvaged, restored or removed. `sandstorm trigger resume {name}` goes on with changes from position {from} \
+             on; `sandstorm trigger replay {name} --from POSITION` before that makes calls for earlier ones"
         ));
         false
     }
@@ -370,14 +371,7 @@ impl ActiveTrigger {
                 is_at_end
             }
             Err(error) => {
-                self.pause(match error {
-                    TailError::TooOld { oldest } => format!(
-                        "the log begins at position {oldest} and {} was handled: changes are lost to it; \
-                         replay from a position that is there",
-                        self.read
-                    ),
-                    error => error.to_string(),
-                });
+                self.pause(unread_text(&self.spec.name, self.read, &error));
                 true
             }
         }
@@ -465,7 +459,12 @@ impl ActiveTrigger {
         self.dead.insert(id, letter);
         let is_full = self.dead.len() >= TRIGGER_DEAD_LETTERS || self.dead_bytes >= TRIGGER_DEAD_LETTER_BYTES;
         if is_full && self.paused.is_empty() {
-            self.pause("there is no room for more dead letters: replay or discard them, then resume".to_owned());
+            let name = &self.spec.name;
+            self.pause(format!(
+                "there is no room for more dead letters of trigger {name:?}: `sandstorm trigger replay {name}` makes their \
+                 calls again, `sandstorm trigger dead-letters {name} --discard` removes them; then `sandstorm trigger \
+                 resume {name}`"
+            ));
             return true;
         }
         false
@@ -571,6 +570,18 @@ fn end_of(status: RpcStatus) -> CallEnd {
         | RpcStatus::Overloaded
         | RpcStatus::ShuttingDown => CallEnd::NotRun,
         _ => CallEnd::Failed,
+    }
+}
+
+/// Why a trigger pauses that cannot read on behind a position, and what to do.
+fn unread_text(name: &str, handled: u64, error: &TailError) -> String {
+    match error {
+        TailError::TooOld { oldest } => format!(
+            "trigger {name:?} has missed changes: it has handled what is before position {handled}, and the log begins at \
+             {oldest}. `sandstorm trigger replay {name} --from {oldest}` and then `sandstorm trigger resume {name}` make \
+             calls for what is there; what was before is in the table alone"
+        ),
+        error => format!("trigger {name:?} cannot read the log behind position {handled}: {error}"),
     }
 }
 

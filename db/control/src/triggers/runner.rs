@@ -326,7 +326,8 @@ impl TriggerRunner {
             let log = log.filter(|_| trigger.table().is_some());
             let log = log.ok_or_else(|| TriggerError::NoPositions(name.to_owned()))?;
             let from = if from == u64::MAX { log.durable() } else { from };
-            LogTail::at(&log, from).map_err(|error| TriggerError::Invalid(error.to_string()))?;
+            LogTail::at(&log, from)
+                .map_err(|error| TriggerError::Invalid(format!("trigger {name:?} cannot go on from there: {error}")))?;
             trigger.replay_from(from, &log);
             Ok(0)
         })

@@ -8,6 +8,7 @@
 mod ahead;
 mod budget;
 mod calls;
+mod counts;
 mod grants;
 mod guest_memories;
 mod handed_on;

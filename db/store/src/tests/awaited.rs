@@ -13,8 +13,13 @@ use sandstorm_log::disk::simulated::{DiskFault, SimulatedDisk};
 use super::logged::{LONG, LoggedTables, TableContent, start_with};
 use super::{StorageMode, scaled};
 use crate::broken_rules::{LogRule, break_rule};
-use crate::transactions::{KeyChange, NewRecord, commit, snapshot};
-use crate::{Participant, RecordTable, RecordUpdate, StoreCondition, StripeSet, TableLogging, WriteOptions};
+use crate::transactions::{
+    KeyChange, MetInRange, NewRecord, RangeRead, commit, commit_with_ranges, note_counts, snapshot,
+};
+use crate::{
+    KeyRange, Participant, RecordTable, RecordUpdate, StoreCondition, StripeSet, TableConfig, TableLogging,
+    WriteOptions,
+};
 
 const KEYS: u8 = 12;
 
@@ -308,6 +313,50 @@ fn reads_of_other_keys_do_not_wait() {
     assert_eq!(participant.shown().take(), position);
     assert!(tables.log.wait(position, LONG));
     assert_eq!(tables.log.state_of(position), PositionState::OnDisk);
+}
+
+/// Has a transaction committed against a count of two keys, of which one went and another came; returns whether its
+/// answer waits for that.
+fn waits_for_what_was_counted(rule: Option<LogRule>) -> bool {
+    let disk = SimulatedDisk::default();
+    let log = start_with(&disk, StorageMode::Store, 1, TableLogging::Awaited);
+    let LoggedTables { participant, tables: [other, _], .. } = &log;
+    let table = RecordTable::new(
+        TableConfig { ordered: true, quota_bytes: 60_000, ..TableConfig::default() },
+        Arc::clone(participant.epochs()),
+    );
+    table.set_logging(&log.log, 3, TableLogging::Awaited);
+    [b"a", b"b"].iter().for_each(|key| _ = super::put(&table, participant, *key, b""));
+    let span = KeyRange::new(b"", b"", false);
+    let range = |keys| RangeRead { table: &table, span, met: MetInRange::Keys(keys) };
+    assert_eq!(table.count_keys(&span), Ok(2));
+    let shown = participant.shown().take();
+    table.delete(participant, table.hash(b"a"), b"a", StoreCondition::Always, 0).expect("a delete");
+    super::put(&table, participant, b"c", b"");
+    let changed = participant.shown().take();
+    assert!(shown > 0 && changed > shown);
+    // As many as there were, and one that there is not: a refusal shows that.
+    let waits = [2, 3].map(|keys| {
+        let (ranges, changes) = ([range(keys)], &mut []);
+        let outcome = commit_with_ranges(participant, &[], &ranges, changes, 0);
+        assert_eq!(outcome.is_ok(), keys == 2);
+        assert_eq!(participant.shown().take(), 0, "the commit itself makes no change");
+        break_rule(rule);
+        note_counts(&ranges, participant.shown());
+        break_rule(None);
+        participant.shown().take() >= changed
+    });
+    let none = [RangeRead { table: other, span, met: MetInRange::Records(Vec::new()) }];
+    note_counts(&none, participant.shown());
+    assert_eq!(participant.shown().take(), 0, "records were awaited when they were read");
+    assert_eq!(waits[0], waits[1]);
+    waits[0]
+}
+
+#[test]
+fn a_commit_that_rests_on_a_count_waits_for_what_was_counted() {
+    assert!(waits_for_what_was_counted(None));
+    assert!(!waits_for_what_was_counted(Some(LogRule::WholeReadsAreNoted)), "the rule is checked");
 }
 
 #[test]

@@ -65,9 +65,10 @@ type ChangeFeed struct {
 	handled, following string
 	// Since when there was no change; zero: there was one just now.
 	quietSince time.Time
-	// Tries in a row for which there was no room.
-	busy    int
-	isEnded bool
+	// Tries in a row for which there was no room, and the pause behind the first one.
+	busy      int
+	busyPause time.Duration
+	isEnded   bool
 }
 
 // EndOfChanges is where the log of a table's changes ends now: what is read of the table from now on has all before.
@@ -90,7 +91,9 @@ func (t *HTTPTransport) EndOfChanges(ctx context.Context, table string) (string,
 //		…
 //	}
 func (t *HTTPTransport) Changes(table, from string, wait time.Duration) *ChangeFeed {
-	return &ChangeFeed{transport: t, table: table, wait: wait, handled: from, following: from}
+	return &ChangeFeed{
+		transport: t, table: table, wait: wait, handled: from, following: from, busyPause: busyPause,
+	}
 }
 
 // Position is where to go on another time: behind what was handled before the last step. It moves on while other tables
@@ -124,7 +127,7 @@ func (f *ChangeFeed) Next(ctx context.Context) (TableChange, error) {
 		if pause < 0 {
 			return TableChange{}, failed
 		}
-		waitFor(ctx, pause)
+		f.transport.waitOpen(ctx, pause)
 	}
 }
 
@@ -162,7 +165,7 @@ func (f *ChangeFeed) pause(failed *SandstormError) time.Duration {
 	case "busy", "overloaded", "over_quota", "shutting_down":
 		if f.busy < busyTries {
 			f.busy++
-			return busyPause << (f.busy - 1)
+			return f.busyPause << (f.busy - 1)
 		}
 	}
 	f.busy = 0
@@ -194,6 +197,10 @@ func (t *HTTPTransport) page(ctx context.Context, table, after string, wait time
 		}
 	}()
 	for repeats := 0; ; repeats++ {
+		// The context may not have ended yet.
+		if t.isEnding() {
+			return nil, closedFailure()
+		}
 		page, failed := t.pageOnce(ctx, address, pageTimeout+time.Duration(waitS)*time.Second)
 		switch {
 		case failed == nil:
@@ -204,6 +211,17 @@ func (t *HTTPTransport) page(ctx context.Context, table, after string, wait time
 			return nil, failed
 		}
 		waitFor(ctx, pauseBefore(repeats, random))
+	}
+}
+
+// waitOpen waits so long, unless the transport is closed or the context ends.
+func (t *HTTPTransport) waitOpen(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.closed:
+	case <-ctx.Done():
 	}
 }
 

@@ -37,12 +37,19 @@ interface ChangePage {
   atEnd: boolean;
 }
 
+/** What a feed has of its transport. Closing that ends both. */
+interface PageSource {
+  ask(after: string | undefined, waitS: number): Promise<ChangePage>;
+  /** Waits so many milliseconds, unless the transport is closed or the feed's signal says so. */
+  pause(ms: number): Promise<void>;
+}
+
 /**
  * The changes of a table, of `HttpTransport.changes`. One that has thrown an error, such as "unreachable", or that was
  * left by `break`, may be asked again: it goes on from where it was. Closing the transport ends the wait, with "closed".
  */
 export class ChangeFeed implements AsyncIterableIterator<TableChange> {
-  private readonly ask: (after: string | undefined, waitS: number) => Promise<ChangePage>;
+  private readonly source: PageSource;
   private readonly options: ChangeFeedOptions;
   /** What is there already; the next one is last. */
   private waiting: TableChange[] = [];
@@ -54,12 +61,8 @@ export class ChangeFeed implements AsyncIterableIterator<TableChange> {
   private isEnded = false;
   private turn: Promise<unknown> = Promise.resolve();
 
-  constructor(
-    ask: (after: string | undefined, waitS: number) => Promise<ChangePage>,
-    from: string | undefined,
-    options: ChangeFeedOptions,
-  ) {
-    this.ask = ask;
+  constructor(source: PageSource, from: string | undefined, options: ChangeFeedOptions) {
+    this.source = source;
     this.options = options;
     this.handled = this.following = from;
   }
@@ -90,10 +93,9 @@ export class ChangeFeed implements AsyncIterableIterator<TableChange> {
       if (this.isEnded) return { done: true, value: undefined };
       this.quietSinceMs ??= performance.now();
       try {
-        this.note(await this.ask(this.following, this.waitS(this.quietSinceMs)), this.quietSinceMs);
+        this.note(await this.source.ask(this.following, this.waitS(this.quietSinceMs)), this.quietSinceMs);
       } catch (error) {
-        const pauseMs = this.pauseMs(error);
-        await waitWithin(pauseMs, limitOf(pauseMs, this.options.signal));
+        await this.source.pause(this.pauseMs(error));
       }
     }
   }

@@ -27,8 +27,8 @@ export class HttpTransport implements Transport {
   private readonly owners = new Map<number, string>();
   /** The servers that are known, the first one included: which start of each has answered last. The latest is last. */
   private readonly starts = new Map<string, string | undefined>();
-  /** Pages of changes under way. */
-  private readonly pages = new Set<AbortController>();
+  /** Pages of changes that are asked for, and pauses of feeds. */
+  private readonly waits = new Set<AbortController>();
   private isClosed = false;
 
   constructor(options: SandstormOptions) {
@@ -114,13 +114,31 @@ export class HttpTransport implements Transport {
    * Without a position: those from the first step on. The table needs durability.
    */
   changes(table: string, from?: string, options: ChangeFeedOptions = {}): ChangeFeed {
-    return new ChangeFeed((after, waitS) => this.page(table, after, waitS, options.signal), from, options);
+    const ask = (after: string | undefined, waitS: number) => this.page(table, after, waitS, options.signal);
+    const pause = (ms: number) =>
+      this.untilClosed(options.signal, (ends) => waitWithin(ms, limitOf(ms, ends)));
+    return new ChangeFeed({ ask, pause }, from, options);
   }
 
   /** Ends feeds that wait for changes; the connections are those of `fetch`. */
   async close(): Promise<void> {
     this.isClosed = true;
-    this.pages.forEach((page) => page.abort());
+    this.waits.forEach((wait) => wait.abort());
+  }
+
+  /** Does what ends when the transport is closed, and with the caller's signal. */
+  private async untilClosed<T>(signal: AbortSignal | undefined, run: (ends: AbortSignal) => Promise<T>): Promise<T> {
+    const ends = new AbortController();
+    const cancel = () => ends.abort(signal?.reason);
+    signal?.addEventListener("abort", cancel);
+    if (signal?.aborted || this.isClosed) cancel();
+    this.waits.add(ends);
+    try {
+      return await run(ends.signal);
+    } finally {
+      this.waits.delete(ends);
+      signal?.removeEventListener("abort", cancel);
+    }
   }
 
   /** A page of changes, or the end of the log. It is asked for again if the connection was lost. */
@@ -129,15 +147,10 @@ export class HttpTransport implements Transport {
     const place = `${encodeURIComponent(tenant)}/tables/${encodeURIComponent(table)}/changes?wait_s=${waitS}`;
     const from = after === undefined ? "" : `&after=${encodeURIComponent(after)}`;
     const request = { headers: { authorization: `Bearer ${token}` } };
-    const ends = new AbortController();
-    const cancel = () => ends.abort(signal?.reason);
-    signal?.addEventListener("abort", cancel);
-    if (signal?.aborted) cancel();
-    this.pages.add(ends);
-    try {
+    return this.untilClosed(signal, async (ends) => {
       for (let repeats = 0; ; repeats++) {
         if (this.isClosed) throw closedFailure();
-        const limit = limitOf(PAGE_TIMEOUT_MS + waitS * 1_000, ends.signal);
+        const limit = limitOf(PAGE_TIMEOUT_MS + waitS * 1_000, ends);
         try {
           const answer = await exchanged(`${server}/v1/tenants/${place}${from}`, request, limit, PAGE_BYTES, "ask again");
           return changePageOf(saidBy(answer));
@@ -146,12 +159,9 @@ export class HttpTransport implements Transport {
           const mayRepeat = error instanceof SandstormError && ["lost", "unreachable"].includes(error.code);
           if (!mayRepeat || repeats >= retries) throw error;
         }
-        await waitWithin(retryPauseMs(repeats), limitOf(PAGE_TIMEOUT_MS, ends.signal));
+        await waitWithin(retryPauseMs(repeats), limitOf(PAGE_TIMEOUT_MS, ends));
       }
-    } finally {
-      this.pages.delete(ends);
-      signal?.removeEventListener("abort", cancel);
-    }
+    });
   }
 
   /** Where a key is that another server has, if the token may be sent there. */

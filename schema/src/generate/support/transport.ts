@@ -14,6 +14,7 @@ export type SandstormCode =
   | "overloaded"
   | "shutting_down"
   | "not_durable" // it ran, and a crash may take it back
+  | "not_kept" // it ran, and there was no room to keep its answer until it was asked for again
   | "timeout" // no answer yet: it goes on, and may run
   | "wrong_server" // in a cluster: no server had its key in time, and it has not run
   | "reply" // it has run, and its reply is not of the type that this file has
