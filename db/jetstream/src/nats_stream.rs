@@ -32,7 +32,7 @@ const NOT_FOUND: u32 = 404;
 /// An error of JetStream.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct ApiError {
+struct JetStreamError {
     code: u32,
     err_code: u32,
     description: String,
@@ -78,7 +78,7 @@ struct ConfigTold {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ApiAnswer {
-    error: Option<ApiError>,
+    error: Option<JetStreamError>,
     seq: u64,
     state: StreamTold,
     config: ConfigTold,
@@ -109,7 +109,7 @@ impl std::fmt::Debug for NatsStream {
 /// What is asked: a subject, headers, a payload.
 type NatsQuestion<'q> = (&'q str, &'q [(&'q str, String)], &'q [u8]);
 
-fn error_of(error: ApiError) -> StreamError {
+fn error_of(error: JetStreamError) -> StreamError {
     let text = format!("JetStream refuses: {} ({})", error.description, error.err_code);
     match error.err_code {
         NO_STREAM => StreamError::Missing,

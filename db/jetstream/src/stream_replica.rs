@@ -34,7 +34,7 @@ struct PartialBatch {
 
 /// What the messages up to one of them come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct StreamProgress {
+struct ReplicaProgress {
     ledger: ReplicaLedger,
     /// The sequence of the last message, and its checksum; `None` as checksum: that message was not read.
     applied: u64,
@@ -63,7 +63,7 @@ pub struct StreamReplica<S> {
     writer: u64,
     /// Messages that were made: each has an id of its own, also where two of them are for one place.
     made: u64,
-    progress: StreamProgress,
+    progress: ReplicaProgress,
     /// Whether more may be in the stream than was read.
     is_behind: bool,
     /// The last message that the stream has told of.
@@ -83,7 +83,7 @@ enum NotAdded {
     Failed(ReplicaError),
 }
 
-impl StreamProgress {
+impl ReplicaProgress {
     /// Makes the step that a message is.
     fn apply(&mut self, sequence: u64, bytes: &[u8]) -> Result<StreamStep, String> {
         let (head, payload, crc) = MessageHead::decode(bytes).map_err(|why| format!("message {sequence}: {why}"))?;
@@ -167,7 +167,7 @@ impl StreamProgress {
 impl<S: StreamStore> StreamReplica<S> {
     /// One in a stream that is there. A replica that is read is written to a `staging` folder first.
     pub fn new(store: S, staging: StagingFolder) -> StreamReplica<S> {
-        let progress = StreamProgress::default();
+        let progress = ReplicaProgress::default();
         let (writer, made, is_behind, ends_at) = (rand::random(), 0, true, 0);
         StreamReplica { store, staging, writer, made, progress, is_behind, ends_at }
     }
@@ -191,7 +191,7 @@ impl<S: StreamStore> StreamReplica<S> {
         let next = self.progress.applied + 1;
         if bounds.first > next {
             // Its beginning was removed, or what comes next was.
-            self.progress = StreamProgress { is_cut: bounds.first > 1, ..StreamProgress::default() };
+            self.progress = ReplicaProgress { is_cut: bounds.first > 1, ..ReplicaProgress::default() };
         }
         let from = bounds.first.max(self.progress.applied + 1);
         if bounds.last >= from {
@@ -340,7 +340,7 @@ impl<S: StreamStore> StreamReplica<S> {
         let bounds = self.store.bounds()?;
         let (from, to) = (bounds.first, self.progress.applied);
         let mut folder = ReplicaFolder::open(Arc::new(StagingDisk::new(disk)))?;
-        let mut progress = StreamProgress { is_cut: from > 1, ..StreamProgress::default() };
+        let mut progress = ReplicaProgress { is_cut: from > 1, ..ReplicaProgress::default() };
         let visit = &mut |sequence: u64, bytes: &[u8]| {
             let step = progress.apply(sequence, bytes)?;
             let epoch = progress.ledger.epoch();
@@ -419,7 +419,7 @@ impl<S: StreamStore> LogReplica for StreamReplica<S> {
             && let Err(error) = self.store.purge_before(before)
         {
             // The next one removes it.
-            tracing::info!("what a checkpoint makes superfluous stays in the stream for now: {error}");
+            tracing::info!("what a checkpoint makes superfluous stays in the stream until the next one: {error}");
         }
         Ok(())
     }
