@@ -74,6 +74,7 @@ fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
         // Its tests have a log that fails.
         ("db/backing".into(), vec!["sandstorm-log", "sandstorm-store"]),
         ("db/cluster".into(), vec!["sandstorm-catalog", "sandstorm-log", "sandstorm-net", "sandstorm-store"]),
+        ("db/jetstream".into(), vec!["sandstorm-log"]),
         ("db/metrics".into(), vec!["sandstorm-net", "sandstorm-store"]),
         ("db/accounts".into(), vec!["sandstorm-metrics", "sandstorm-net"]),
         ("db/sandbox".into(), vec![]),

@@ -7,7 +7,7 @@
 //! - [`recovery`], [`file_reader`]: what an earlier server left;
 //! - [`checkpoint`]: what makes the log before it superfluous;
 //! - [`tail`]: the changes of a running log, as they reach the disk;
-//! - [`replica`], [`shipper`]: copies of a log on other servers, and what sends them;
+//! - [`replica`], [`replica_ledger`], [`shipper`]: copies of a log on other servers, and what sends them;
 //! - [`scrub`]: looks again whether what is on the disk is what has to be there.
 #![forbid(unsafe_code)]
 
@@ -34,7 +34,6 @@ mod recovery;
 mod replica;
 mod replica_file;
 mod replica_format;
-#[cfg(any(test, feature = "testing"))]
 mod replica_ledger;
 #[cfg(any(test, feature = "testing"))]
 pub mod replica_suite;
@@ -60,6 +59,7 @@ pub use positions::{COPIED_BIT, PositionState, boot_time, later_position, waits_
 pub use recovery::{ChangeVisitor, ReplaySummary, bytes_to_read};
 pub use replica::{LogReplica, ReplicaError, ReplicaFileState, ReplicaFolder, ReplicaState};
 pub use replica_format::ReplicaBatch;
+pub use replica_ledger::ReplicaLedger;
 pub use salvage::{LostRange, SalvagedLog, salvage_log};
 pub use scrub::{FileScrub, ScrubDamage, ScrubStep, ScrubbedFile};
 pub use shipper::LogShipper;

@@ -13,8 +13,14 @@ use crate::replica_format::ReplicaBatch;
 use crate::replica_ledger::ReplicaLedger;
 
 /// See the head of this file. Clones are the same replica.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MemoryReplica(Arc<Mutex<ReplicaLedger>>);
+
+impl Default for MemoryReplica {
+    fn default() -> MemoryReplica {
+        MemoryReplica(Arc::new(Mutex::new(ReplicaLedger::with_bytes())))
+    }
+}
 
 impl LogReplica for MemoryReplica {
     fn state(&mut self, epoch: u64) -> Result<ReplicaState, ReplicaError> {

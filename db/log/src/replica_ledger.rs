@@ -1,5 +1,5 @@
 //! What a replica has and has promised, without a disk: which pieces it takes, by the same rules as
-//! [`crate::ReplicaFolder`]. The suite of replicas is run against these rules as well.
+//! [`crate::ReplicaFolder`]. For replicas whose bytes are elsewhere: in memory, or in messages that are kept in order.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,10 @@ struct LedgerFile {
     state: ReplicaFileState,
     /// Whether a checkpoint's last frame is there.
     is_whole: bool,
+    /// Its bytes, if the ledger keeps them.
     bytes: Vec<u8>,
+    /// The mark at which it was begun.
+    mark: u64,
 }
 
 /// The files of a kind: those that have their names, and those that are begun.
@@ -27,10 +30,12 @@ struct LedgerFiles {
 
 /// See the head of this file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ReplicaLedger {
+pub struct ReplicaLedger {
     log_id: u64,
     epoch: u64,
     is_sealed: bool,
+    keeps_bytes: bool,
+    mark: u64,
     segments: LedgerFiles,
     checkpoints: LedgerFiles,
 }
@@ -40,6 +45,11 @@ fn gap<T>(what: String) -> Result<T, ReplicaError> {
 }
 
 impl ReplicaLedger {
+    /// One that keeps the bytes of the files, too.
+    pub fn with_bytes() -> ReplicaLedger {
+        ReplicaLedger { keeps_bytes: true, ..ReplicaLedger::default() }
+    }
+
     fn files(&mut self, kind: FileKind) -> &mut LedgerFiles {
         match kind {
             FileKind::Segment => &mut self.segments,
@@ -51,7 +61,7 @@ impl ReplicaLedger {
     ///
     /// # Errors
     /// [`ReplicaError::Sealed`], [`ReplicaError::OldEpoch`].
-    pub(crate) fn enter(&mut self, epoch: u64) -> Result<(), ReplicaError> {
+    pub fn enter(&mut self, epoch: u64) -> Result<(), ReplicaError> {
         if self.is_sealed && !is_replica_broken(ReplicaRule::SealsAreForGood) {
             return Err(ReplicaError::Sealed);
         }
@@ -63,18 +73,78 @@ impl ReplicaLedger {
     }
 
     /// Returns what it has, to a sender that comes anew: files that were begun by an earlier one are begun again.
-    pub(crate) fn told(&mut self) -> ReplicaState {
+    pub fn told(&mut self) -> ReplicaState {
         self.segments.begun.clear();
         self.checkpoints.begun.clear();
         let all = self.segments.published.values().chain(self.checkpoints.published.values());
         ReplicaState { log_id: self.log_id, files: all.map(|found| found.state).collect() }
     }
 
+    /// Sets the mark that files have which are begun from here on: where the message is that has their beginning.
+    pub fn set_mark(&mut self, mark: u64) {
+        self.mark = mark;
+    }
+
+    /// Returns the least mark of the files that are there: what is before it is needed no more. `None`: there are none.
+    pub fn least_mark(&self) -> Option<u64> {
+        let kinds = [&self.segments, &self.checkpoints];
+        kinds
+            .into_iter()
+            .flat_map(|files| files.published.values().chain(files.begun.values()))
+            .map(|found| found.mark)
+            .min()
+    }
+
+    /// Returns the bytes of its files, about.
+    pub fn bytes(&self) -> u64 {
+        let kinds = [&self.segments, &self.checkpoints];
+        let files = kinds.into_iter().flat_map(|files| files.published.values().chain(files.begun.values()));
+        files.map(|found| found.state.offset).sum()
+    }
+
+    /// Returns whether it has a whole checkpoint.
+    pub fn has_checkpoint(&self) -> bool {
+        !self.checkpoints.published.is_empty()
+    }
+
+    /// Takes pieces of a log whose beginning was removed, and returns those that count: others are of files that were
+    /// removed with it.
+    ///
+    /// # Errors
+    /// [`ReplicaError::Gap`].
+    pub fn take_known(&mut self, batch: &ReplicaBatch) -> Result<ReplicaBatch, ReplicaError> {
+        let mut known = ReplicaBatch::default();
+        for item in batch.items() {
+            match item {
+                Some(BatchItem::Begin(header)) => {
+                    self.begin(&header)?;
+                    known.begin(&header);
+                }
+                Some(BatchItem::Frame { kind, number, offset, bytes }) if self.knows(kind, number) => {
+                    self.frame((kind, number), offset, bytes)?;
+                    known.frame((kind, number), offset, bytes);
+                }
+                Some(BatchItem::Publish(kind, number)) if self.knows(kind, number) => {
+                    self.publish(kind, number)?;
+                    known.publish(kind, number);
+                }
+                Some(_) => {}
+                None => return gap("a piece is malformed".to_owned()),
+            }
+        }
+        Ok(known)
+    }
+
+    fn knows(&mut self, kind: FileKind, number: u64) -> bool {
+        let files = self.files(kind);
+        files.begun.contains_key(&number) || files.published.contains_key(&number)
+    }
+
     /// Takes pieces in their order.
     ///
     /// # Errors
     /// [`ReplicaError::Gap`]; those before it are taken.
-    pub(crate) fn take(&mut self, batch: &ReplicaBatch) -> Result<(), ReplicaError> {
+    pub fn take(&mut self, batch: &ReplicaBatch) -> Result<(), ReplicaError> {
         for item in batch.items() {
             match item {
                 Some(BatchItem::Begin(header)) => self.begin(&header)?,
@@ -100,21 +170,22 @@ impl ReplicaLedger {
         if !follows {
             return gap(format!("{} does not follow its files", kind.file_name(number)));
         }
-        // A question that comes late would take what follows into a file that is not published.
+        // As in a folder: what follows would be taken into a file without a name.
         if self.files(kind).published.get(&number).is_some_and(|known| known.state.header == *header)
             && !is_replica_broken(ReplicaRule::ReplacementsEndNoEarlier)
         {
             return gap(format!("{} is there already", kind.file_name(number)));
         }
         let position = if kind == FileKind::Segment { header.first_position } else { 0 };
-        let bytes = header.encode();
+        let bytes = if self.keeps_bytes { header.encode() } else { Vec::new() };
         let state = ReplicaFileState { header: *header, offset: BLOCK_BYTES, position };
-        self.files(kind).begun.insert(number, LedgerFile { state, is_whole: false, bytes });
+        let mark = self.mark;
+        self.files(kind).begun.insert(number, LedgerFile { state, is_whole: false, bytes, mark });
         Ok(())
     }
 
     fn frame(&mut self, (kind, number): (FileKind, u64), offset: u64, bytes: &[u8]) -> Result<(), ReplicaError> {
-        let log_id = self.log_id;
+        let (log_id, keeps_bytes) = (self.log_id, self.keeps_bytes);
         let refused = |what: &str| gap(format!("{what} at byte {offset} of file {number}"));
         let files = self.files(kind);
         let is_last = files.published.last_key_value().is_some_and(|(last, _)| *last == number);
@@ -136,9 +207,11 @@ impl ReplicaLedger {
             return refused("the frame does not follow what it has");
         }
         let whole = frame_bytes(frame.payload_bytes as usize);
-        let end = found.bytes.len() + whole as usize;
-        found.bytes.extend_from_slice(bytes);
-        found.bytes.resize(end, 0);
+        if keeps_bytes {
+            let end = found.bytes.len() + whole as usize;
+            found.bytes.extend_from_slice(bytes);
+            found.bytes.resize(end, 0);
+        }
         found.is_whole = frame.is_last;
         found.state.offset += whole;
         found.state.position += u64::from(frame.payload_bytes);
@@ -171,7 +244,7 @@ impl ReplicaLedger {
     ///
     /// # Errors
     /// [`ReplicaError::Gap`]: what is to stay is not there.
-    pub(crate) fn trim(&mut self, checkpoint: u64, segment: u64) -> Result<(), ReplicaError> {
+    pub fn trim(&mut self, checkpoint: u64, segment: u64) -> Result<(), ReplicaError> {
         let first_position = |files: &LedgerFiles, number| {
             files.published.get(&number).map(|found: &LedgerFile| found.state.header.first_position)
         };
@@ -187,12 +260,22 @@ impl ReplicaLedger {
     }
 
     /// Takes nothing any more.
-    pub(crate) fn seal(&mut self) {
+    pub fn seal(&mut self) {
         self.is_sealed = true;
     }
 
-    /// Returns the names and bytes of the files that have their names.
-    pub(crate) fn contents(&self) -> impl Iterator<Item = (String, &[u8])> {
+    /// Returns whether it is sealed.
+    pub fn is_sealed(&self) -> bool {
+        self.is_sealed
+    }
+
+    /// Returns the epoch before which it takes nothing.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns the names and bytes of the files that have their names, if it keeps them.
+    pub fn contents(&self) -> impl Iterator<Item = (String, &[u8])> {
         let all = self.segments.published.iter().chain(&self.checkpoints.published);
         all.map(|(number, found)| (found.state.header.kind.file_name(*number), found.bytes.as_slice()))
     }
