@@ -263,7 +263,7 @@ fn a_schedule_runs_at_one_server_whatever_moves() {
     cluster.servers[1].json("trigger create clock --extension in_order --every 100ms --tenant shop");
     for home in [0, 1, 0] {
         cluster.move_all_to(home);
-        // Whoever has owned the slot before has read by now that it does so no more.
+        // The former owner of the slot has read by now that it owns it no more.
         let shown = |at: usize, name: &str| schedule(&cluster, at, name);
         assert!(eventually(|| shown(home, "clock").is_some_and(|one| one["state"] == "running")));
         // A call that was not over there is made here.

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::{DirectoryErrorKind, NewTable, NewTenant};
 
-    /// Nobody writes checkpoints here.
+    /// No thread writes checkpoints here.
     #[test]
     fn a_change_that_does_not_hold_in_time_says_what_is_now_and_what_to_do() {
         let directory = Directory::new(Epochs::new());

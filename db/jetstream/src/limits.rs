@@ -20,7 +20,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time until the answer to one attempt of a request is given up, and it is sent again.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time until a request is repeated that nobody was there to answer: the stream has no leader.
+/// Time until a request is repeated that no server was there to answer: the stream has no leader.
 pub const REPEAT_PAUSE: Duration = Duration::from_millis(100);
 /// Time for which JetStream knows the ids of messages: some repetitions.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);

@@ -23,7 +23,7 @@ const IN_PROCESS: u32 = 10_158;
 const NO_ROOM: [u32; 4] = [10_023, 10_028, 10_047, 10_077];
 /// The code of an error that may be over in a moment: there is no leader, for example.
 const NOT_NOW: u32 = 503;
-/// The status of an answer that nobody was there to give.
+/// The status of an answer that no server was there to give.
 const NO_RESPONDERS: u32 = 503;
 /// The status behind the last message that was asked for.
 const END_OF_BATCH: u32 = 204;

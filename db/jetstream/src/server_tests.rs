@@ -35,7 +35,7 @@ fn has_nats() -> bool {
     false
 }
 
-/// A port that nobody uses now.
+/// A port that is not in use now.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port()
 }

@@ -1,9 +1,9 @@
-//! A replica in a stream: each message is a step of it, so whoever reads them all knows what it has, and its bytes.
+//! A replica in a stream: each message is a step of it, so a reader of all knows what it has, and its bytes.
 //!
 //! A message is added behind the one that its sender has read last, or not at all. So a sender knows all that was taken
 //! before its own message, and what is taken is decided by the stream alone: nothing of an earlier epoch comes behind
 //! the message that begins a later one, and nothing at all behind the seal. A message whose answer was lost may come
-//! late: then its place is taken, or nobody else has added anything.
+//! late: then its place is taken, or no other sender has added anything.
 
 use std::sync::Arc;
 
@@ -210,7 +210,7 @@ impl<S: StreamStore> StreamReplica<S> {
         Ok(())
     }
 
-    /// A stream whose beginning is gone has a checkpoint, unless somebody else has removed it.
+    /// A stream whose beginning is gone has a checkpoint, unless another program has removed it.
     fn check_whole(&self, bounds: StreamBounds) -> Result<(), ReplicaError> {
         match bounds.first > 1 && !self.progress.ledger.has_checkpoint() {
             true => Err(ReplicaError::Damaged(format!(
@@ -367,7 +367,7 @@ impl<S: StreamStore> StreamReplica<S> {
     /// needed.
     ///
     /// # Errors
-    /// [`ReplicaError`]; [`ReplicaError::Gap`]: the seal is not there, or whoever was asked has not heard of it yet.
+    /// [`ReplicaError`]; [`ReplicaError::Gap`]: the seal is not there, or the server that was asked has not heard of it yet.
     pub fn stage(&mut self) -> Result<ReplicaFolder, ReplicaError> {
         self.catch_up()?;
         if !self.progress.ledger.is_sealed() {

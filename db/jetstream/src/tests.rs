@@ -228,7 +228,7 @@ fn a_stream_is_staged_only_where_its_end_is_shown() {
     let stream = MemoryStream::new(1, 0);
     let mut owner = replica(&stream);
     owner.state(1).unwrap();
-    // Whoever is asked may not have heard of the last messages: without the seal it is not known that these are all.
+    // The server that is asked may not have heard of the last messages: without the seal it is not known that these are all.
     assert!(matches!(replica(&stream).stage().map(drop), Err(ReplicaError::Gap(why)) if why.contains("seal")));
     owner.seal().unwrap();
     assert!(replica(&stream).stage().is_ok());
@@ -246,7 +246,7 @@ fn a_stream_of_a_server_on_which_nothing_is_written_is_worn_by_questions() {
     }
     owner.append(1, &sandstorm_log::ReplicaBatch::default()).unwrap();
     assert!(owner.is_worn());
-    // Whoever reads it knows that as well.
+    // A reader knows that as well.
     let mut again = replica(&stream);
     again.state(1).unwrap();
     assert!(again.is_worn());

@@ -170,7 +170,7 @@ impl ReplicaLedger {
         if !follows {
             return gap(format!("{} does not follow its files", kind.file_name(number)));
         }
-        // As in a folder: what follows would be taken into a file without a name.
+        // As in a folder: what follows would go into a file without a name.
         if self.files(kind).published.get(&number).is_some_and(|known| known.state.header == *header)
             && !is_replica_broken(ReplicaRule::ReplacementsEndNoEarlier)
         {

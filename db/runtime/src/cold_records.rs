@@ -43,7 +43,7 @@ pub(super) fn scan_table<'g>(
 }
 
 impl InvocationState {
-    /// Returns the status of a call that has met a cold record, and notes where, if somebody looks.
+    /// Returns the status of a call that has met a cold record, and notes where, if a look is under way.
     #[cold]
     pub(super) fn met_cold(&self) -> u32 {
         self.note_look();

@@ -52,7 +52,7 @@ pub(super) async fn show(
 /// Asks all workers, and puts their answers together.
 async fn ask(workers: &LocalCaller, view: &TenantView, extension: Option<&str>, with_places: bool) -> CallsResponse {
     let until = Instant::now() + CALLS_TIMEOUT;
-    // Until this ends: workers answer nobody who has gone.
+    // Until this ends: workers answer no caller that has gone.
     let asks = Arc::new(());
     let extension: Option<Arc<str>> = extension.map(Arc::from);
     let answers: Vec<_> = (0..workers.workers())

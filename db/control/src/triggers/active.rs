@@ -280,7 +280,7 @@ impl ActiveTrigger {
         match &self.source {
             TriggerSource::Schedule(schedule) => {
                 if *home != CallHome::Here {
-                    // Calls that were not over stay: they are made at whoever makes the others by now, and here again
+                    // Calls that were not over stay: they are made where the others are made by now, and here again
                     // where the slot comes back. What was due lately is due there again.
                     self.last_due_ms = home.last_due(schedule, self.last_due_ms, now_ms);
                     self.waiting = home.to_string();

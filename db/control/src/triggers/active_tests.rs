@@ -37,7 +37,7 @@ fn of(every: Option<&str>, table: Option<&str>, retries: u32) -> TriggerDefiniti
     }
 }
 
-/// Whoever changes it, a manifest or a command: only what the change is about begins anew.
+/// Whether a manifest or a command changes it: only what the change is about begins anew.
 #[test]
 fn a_trigger_with_another_definition_goes_on_where_it_was() {
     let daily = trigger(of(Some("24h"), None, 8));

@@ -93,7 +93,7 @@ impl RemoteQueues {
         next
     }
 
-    /// There is no thread for a server. Returns what nobody sends then.
+    /// There is no thread for a server. Returns what is not sent then.
     fn no_thread(&mut self, server: &str) -> Vec<RemoteRequest> {
         let Some(queue) = self.0.get_mut(server) else { return Vec::new() };
         queue.threads = queue.threads.saturating_sub(1);

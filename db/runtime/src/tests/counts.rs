@@ -19,7 +19,7 @@ const COMMITS: usize = 400;
 const RETRIES: u64 = 20;
 
 /// Follows its arguments, two bytes a step. Then it reads the record `all`, which has the keys that there are, as
-/// whoever changes the table writes it, and writes it itself. It replies with what that was before, and with the
+/// every change of the table writes it, and writes it itself. It replies with what that was before, and with the
 /// answers.
 const PROGRAM: &str = r#"
 #![no_std]

@@ -1,4 +1,4 @@
-//! What tenants hand on among each other where there is no room for one each: nobody finds what another left in it.
+//! What tenants hand on among each other where there is no room for one each: no tenant finds what another left in it.
 
 use super::*;
 

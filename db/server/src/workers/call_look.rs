@@ -15,14 +15,14 @@ pub struct CallLook {
     pub extension: Option<Arc<str>>,
     /// Whether to find out where they are.
     pub with_places: bool,
-    /// Ends when nobody waits for the answer any more: then there is none.
+    /// Ends when no caller waits for the answer any more: then there is none.
     pub asked: Weak<()>,
     /// Takes the answer, on the worker's thread: it must not block. If the server stops before, it is dropped.
     pub done: CallLookDone,
 }
 
 impl CallLook {
-    /// Whether somebody waits for the answer.
+    /// Whether a caller waits for the answer.
     pub(super) fn is_wanted(&self) -> bool {
         self.asked.strong_count() > 0
     }

@@ -126,7 +126,7 @@ impl LocalCalls {
         std::mem::take(&mut *self.queues[worker].connections.lock())
     }
 
-    /// Puts a question; it is dropped where as many wait as may. Those for whose answers nobody waits any more do not.
+    /// Puts a question; it is dropped where as many wait as may. Those for whose answers no caller waits any more do not.
     pub(super) fn put_look(&self, worker: usize, look: CallLook) {
         let queue = &self.queues[worker];
         let mut looks = queue.looks.lock();
@@ -137,7 +137,7 @@ impl LocalCalls {
         queue.has_calls.store(true, SeqCst);
     }
 
-    /// Takes a question for whose answer somebody waits, after the calls. The next one has to wait for another turn.
+    /// Takes a question for whose answer a caller waits, after the calls. The next one has to wait for another turn.
     pub(super) fn take_look(&self, worker: usize) -> Option<CallLook> {
         let queue = &self.queues[worker];
         let mut looks = queue.looks.lock();
