@@ -180,7 +180,7 @@ fn pinned_config(pinned: [u8; 32]) -> Result<ClientConfig, rustls::Error> {
 pub type PinnedStream<Socket> = StreamOwned<ClientConnection, Socket>;
 
 impl Trust {
-    /// TLS over a connection to a host, if this is trust in a pinned certificate; the handshake is done when it returns.
+    /// TLS over a connection to a host, if this is trust in a pinned certificate; the handshake is done when it ends.
     ///
     /// # Errors
     /// The handshake has failed, or the trust is of another kind: such connections are made by [`Trust::agent`].

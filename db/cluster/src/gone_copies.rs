@@ -1,4 +1,4 @@
-//! Folders of copies that are removed: each has another name first, under which no server opens it, and is deleted then.
+//! Folders of copies that are removed: each has another name first, under which it is not opened, and is deleted then.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -228,7 +228,7 @@ fn a_stream_is_staged_only_where_its_end_is_shown() {
     let stream = MemoryStream::new(1, 0);
     let mut owner = replica(&stream);
     owner.state(1).unwrap();
-    // The server that is asked may not have heard of the last messages: without the seal it is not known that these are all.
+    // The server that is asked may not have heard of the last messages: without the seal these may not be all.
     assert!(matches!(replica(&stream).stage().map(drop), Err(ReplicaError::Gap(why)) if why.contains("seal")));
     owner.seal().unwrap();
     assert!(replica(&stream).stage().is_ok());

@@ -120,8 +120,8 @@ pub const INVOCATIONS_PER_WORKER: usize = 1_536;
 /// Calls under way that a worker lists for one request: each takes less than a microsecond.
 pub const CALLS_SHOWN: usize = 100;
 /// Looks for the places of these, in one answer: a call may be polled for that, for [`CONTENDED_SLICE_US`] at most, and
-/// its stack of 16 KiB copied and walked. So the worker serves no other request for a millisecond at most; a look takes some
-/// 10 us, as a call that waits polls for a microsecond. A call that has nothing to look at counts for none.
+/// its stack of 16 KiB copied and walked. So the worker serves no other request for a millisecond at most; a look takes
+/// some 10 us, as a call that waits polls for a microsecond. A call that has nothing to look at counts for none.
 ///
 /// [`CONTENDED_SLICE_US`]: sandstorm_extension::limits::CONTENDED_SLICE_US
 pub const CALLS_LOOKED_AT: usize = 16;

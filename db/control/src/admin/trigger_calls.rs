@@ -72,7 +72,7 @@ pub(super) async fn run(
     RemoteOutcome::encode(&outcomes).map_err(ApiError::internal)
 }
 
-/// Begins the calls whose keys are here. Each keeps `running` until it has ended, also if no server waits for it any more.
+/// Begins the calls whose keys are here. Each keeps `running` until it has ended, also if no server waits for it.
 fn begin(
     caller: &LocalCaller,
     (view, routes): (&TenantView, &CallRoutes),

@@ -126,7 +126,7 @@ impl LocalCalls {
         std::mem::take(&mut *self.queues[worker].connections.lock())
     }
 
-    /// Puts a question; it is dropped where as many wait as may. Those for whose answers no caller waits any more do not.
+    /// Puts a question; it is dropped where as many wait as may. Those whose callers have gone do not count.
     pub(super) fn put_look(&self, worker: usize, look: CallLook) {
         let queue = &self.queues[worker];
         let mut looks = queue.looks.lock();
