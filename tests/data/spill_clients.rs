@@ -7,9 +7,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::spill::{LARGE, fill, server, spill_table, stats, value};
-use crate::common::{Wire, client, data_plane_with, eventually, load, tenant, tenant_with};
+use crate::common::{Wire, client, data_plane_with, eventually, load, load_with, tenant, tenant_with};
 use sandstorm_catalog::QuotaChanges;
 use sandstorm_client::PutOptions;
+use sandstorm_extension::BudgetOverride;
 use sandstorm_instance::DataPlane;
 use sandstorm_net::rpc::{KillCause, Operation, RpcStatus, ttl_prefix};
 use sandstorm_store::clock_ms;
@@ -423,7 +424,9 @@ fn a_call_that_waits_for_its_quota_holds_up_no_memory_that_others_replace() {
     let (plane, id, _folder) = server(quotas);
     let mut wire = Wire::new(&plane, 0, id);
     fill_with_numbers(&mut wire, 8_000);
-    load(&plane, "a", "total", 1);
+    // So that it is not ended for being under way for long, where 64 MiB take more than a second.
+    let budget = BudgetOverride { total_us: Some(10_000_000), ..BudgetOverride::default() };
+    load_with(&plane, "a", "total", 1, budget);
     let keys: Vec<Vec<u8>> = (0..40_u32).map(|number| (number * 40).to_le_bytes().to_vec()).collect();
     let args = total_args(&keys, b"large");
     let (bob, _) = tenant(&plane, "bob", true);

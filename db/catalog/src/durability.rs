@@ -122,7 +122,7 @@ impl Directory {
             let refused = match self.log.checkpoints.wait(CHANGE_DURABILITY_MOST) {
                 Some(Ok(())) => None,
                 Some(Err(error)) => Some(unavailable(error)),
-                None => Some(late(entry)),
+                None => Some(late(entry, false)),
             };
             if let Some(error) = refused {
                 set_logging_as_before(entry, &log);
@@ -161,7 +161,7 @@ impl Directory {
             entry.table.settle(&self.epochs.register(), b"");
             if !log.wait(log.end(), CHANGE_DURABILITY_MOST) {
                 entry.set_logging(&log, number, entry.durability().logging());
-                return Err(log.failure().cloned().map_or_else(|| late(entry), unavailable));
+                return Err(log.failure().cloned().map_or_else(|| late(entry, begins), unavailable));
             }
         }
         if !begins && let Err(error) = record() {
@@ -205,9 +205,9 @@ pub(super) fn set_logging_as_before(entry: &TableEntry, log: &Arc<ChangeLog>) {
     entry.set_logging(log, entry.durability.number(), entry.durability().logging());
 }
 
-/// A change of durability has not held in time.
-fn late(entry: &TableEntry) -> DirectoryError {
-    DirectoryError::LateDurability { table: entry.name().to_string(), durability: entry.durability().name() }
+/// A change of durability has not held in time. `holds`: it does from now on.
+fn late(entry: &TableEntry, holds: bool) -> DirectoryError {
+    DirectoryError::LateDurability { table: entry.name().to_string(), durability: entry.durability().name(), holds }
 }
 
 fn unavailable(error: LogError) -> DirectoryError {
@@ -233,10 +233,13 @@ mod tests {
         directory.create_tenant(NewTenant::named("shop")).unwrap();
         let durability = Some(TableDurability::None);
         let entry = directory.create_table("shop", NewTable { durability, ..NewTable::named("items") }).unwrap();
-        let error = late(&entry);
+        let error = late(&entry, false);
         let text = error.to_string();
         assert!(text.starts_with("table \"items\" keeps durability none: ") && text.contains("after 120 s"), "{text}");
         assert_eq!(error.refusal(), DirectoryErrorKind::Unavailable);
         assert!(error.hint().contains("Try again while the disk has less to do"), "{}", error.hint());
+        let (text, hint) = (late(&entry, true).to_string(), late(&entry, true).hint());
+        assert!(text.starts_with("table \"items\" has durability none from now on, but "), "{text}");
+        assert!(hint.starts_with("nothing has to be done again"), "{hint}");
     }
 }

@@ -8,9 +8,27 @@ use crate::limits::{CHANGE_DURABILITY_MOST, SECRET_BYTES, SECRETS, SHARED_WITH};
 use sandstorm_extension::CodeTier;
 
 /// What to do where a table's new durability did not hold in time.
-const LATE_DURABILITY_HINT: &str = "a checkpoint of all tables with durability did not end in time. Try again while the \
-     disk has less to do; for more than it writes in that time, copy the records to a table that is created with the \
-     durability";
+const LATE_DURABILITY_HINT: &str = "the disk did not write in time what it had to: its log, or a checkpoint of all \
+     tables with durability. Try again while the disk has less to do; for more than it writes in that time, copy the \
+     records to a table that is created with the durability";
+/// The same where it holds already for what comes from then on.
+const SLOW_DISK_HINT: &str = "nothing has to be done again: what was written before is on the disk once it writes; \
+     `sandstorm doctor --live` tells whether it stalls";
+
+/// What is said of a durability before its name and behind it.
+fn late_text(holds: bool) -> [String; 2] {
+    let seconds = CHANGE_DURABILITY_MOST.as_secs();
+    match holds {
+        true => {
+            let behind = format!(" from now on, but what was written before was not on the disk after {seconds} s");
+            ["has durability ".to_owned(), behind]
+        }
+        false => {
+            let behind = format!(": its records were not on the disk after {seconds} s, so the change was undone");
+            ["keeps durability ".to_owned(), behind]
+        }
+    }
+}
 
 /// The kind of a refusal, for a status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,16 +336,15 @@ pub enum DirectoryError {
     /// The change could not be written to the journal.
     #[error("{0}")]
     JournalUnavailable(String),
-    /// A table's new durability does not hold yet, and was undone.
-    #[error(
-        "table {table:?} keeps durability {durability}: its records were not on the disk after {} s, so the change was undone",
-        CHANGE_DURABILITY_MOST.as_secs()
-    )]
+    /// A table's new durability does not hold in time.
+    #[error("table {table:?} {}{durability}{}", late_text(*.holds)[0], late_text(*.holds)[1])]
     LateDurability {
         /// The table.
         table: String,
-        /// The one that it had, and has.
+        /// The one that it has now.
         durability: &'static str,
+        /// Whether that is the new one: what was written before is not on the disk yet.
+        holds: bool,
     },
     /// Another server of the cluster has changed something since the state on which a change stands.
     #[error("other servers of the cluster change tenants all the time, and were faster: nothing was changed")]
@@ -433,7 +450,8 @@ impl DirectoryError {
             E::NoSpillFile(_) | E::JournalUnavailable(_) => {
                 "see whether the disk of the state directory is full or broken, and try again"
             }
-            E::LateDurability { .. } => LATE_DURABILITY_HINT,
+            E::LateDurability { holds: true, .. } => SLOW_DISK_HINT,
+            E::LateDurability { holds: false, .. } => LATE_DURABILITY_HINT,
             E::GrantToSelf(_) | E::ShareWithSelf(_) => "name another tenant",
             E::NotOwned(_) => "its owner may; `sandstorm grant drop` gives up a table that was granted",
             E::UnknownGrant { .. } | E::NotGranted(_) => "`sandstorm grant list` shows what is granted",

@@ -15,7 +15,7 @@ use sandstorm_log::{
 };
 
 use crate::copy_coordinator::CopyName;
-use crate::gone_copies::{GoneCopy, remove_gone};
+use crate::gone_copies::{GoneCopy, remove_gone, rename_gone};
 use crate::limits::{
     COPY_FREE_BYTES, COPY_IDLE, COPY_LOCK_WAIT, COPY_NEW_FREE_BYTES, DAMAGE_NOTES, EARLIER_LEASE, LEASE,
 };
@@ -489,7 +489,10 @@ impl CopyStore {
             }
             let gone = self.take_out(&mut open, &name);
             drop(open);
-            gone.delete(&self.folder);
+            match gone {
+                Ok(gone) => gone.delete(&self.folder),
+                Err(error) => tracing::warn!(owner = %name.0, "a copy that is needed no more stays: {error}"),
+            }
         }
     }
 
@@ -506,19 +509,22 @@ impl CopyStore {
         // Nothing waits for a copy under the lock of all, so that lock may be waited for under that of a copy.
         let Some(mut open) = self.open.try_lock_for(COPY_LOCK_WAIT) else { return Ok(None) };
         match open.get(name) {
-            Some(known) if Arc::ptr_eq(&known.copy, copy) => Ok(Some(self.take_out(&mut open, name))),
+            Some(known) if Arc::ptr_eq(&known.copy, copy) => self.take_out(&mut open, name).map(Some),
             // It was removed meanwhile, and maybe another one made.
             _ => Err(ReplicaError::Missing),
         }
     }
 
     /// Takes a copy from among those that are here: another one of its name may be made from then on. Its folder gets
-    /// another name, as half of one would be opened as a damaged copy.
-    fn take_out(&self, open: &mut KnownCopies, name: &CopyName) -> GoneCopy<Mutex<OpenCopy>> {
+    /// another name, as half of one would be opened as a damaged copy. If that fails the copy stays, with what is known
+    /// of its damage.
+    fn take_out(&self, open: &mut KnownCopies, name: &CopyName) -> Result<GoneCopy<Mutex<OpenCopy>>, ReplicaError> {
+        let failed = |error: std::io::Error| LogError::unusable(&folder_name(name), &error.to_string());
+        let folder = rename_gone(&self.folder, &folder_name(name)).map_err(failed)?;
         let known = open.remove(name);
         self.heard.lock().remove(name);
         self.damage.lock().copies.remove(name);
-        GoneCopy::rename((&self.folder, &folder_name(name)), &name.0, known.map(|known| known.copy))
+        Ok(GoneCopy::new(&name.0, folder, known.map(|known| known.copy)))
     }
 }
 

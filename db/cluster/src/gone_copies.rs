@@ -17,38 +17,46 @@ pub(crate) fn remove_gone(copies: &Path) {
     }
 }
 
+/// Gives the folder of a copy among the others another name, which it returns.
+///
+/// # Errors
+/// The operating system's: it has its name still.
+pub(crate) fn rename_gone(copies: &Path, folder: &str) -> std::io::Result<PathBuf> {
+    // An earlier one of this name may not be deleted yet.
+    let mut free = (0_u64..).map(|number| copies.join(format!("{GONE_PREFIX}{folder}-{number}")));
+    let gone = free.find(|path| !path.exists()).unwrap_or_default();
+    std::fs::rename(copies.join(folder), &gone)?;
+    Ok(gone)
+}
+
 /// A copy that was taken out of the table of copies.
 pub(crate) struct GoneCopy<C> {
     owner: String,
-    /// Its folder, or why it has its name still.
-    folder: std::io::Result<PathBuf>,
+    /// Its folder, by its other name.
+    folder: PathBuf,
     /// Its files are closed with it.
     _open: Option<Arc<C>>,
 }
 
 impl<C> GoneCopy<C> {
-    /// Gives the folder of an owner's copy, which may be open, another name.
-    pub(crate) fn rename((copies, folder): (&Path, &str), owner: &str, open: Option<Arc<C>>) -> GoneCopy<C> {
-        // An earlier one of this name may not be deleted yet.
-        let mut free = (0_u64..).map(|number| copies.join(format!("{GONE_PREFIX}{folder}-{number}")));
-        let gone = free.find(|path| !path.exists()).unwrap_or_default();
-        let renamed = std::fs::rename(copies.join(folder), &gone).map(|()| gone);
-        GoneCopy { owner: owner.to_owned(), folder: renamed, _open: open }
+    /// One of an owner, whose folder has another name by now; its files may be open.
+    pub(crate) fn new(owner: &str, folder: PathBuf, open: Option<Arc<C>>) -> GoneCopy<C> {
+        GoneCopy { owner: owner.to_owned(), folder, _open: open }
     }
 
-    /// Its folder, unless it has its name still.
+    /// Its folder.
     #[cfg(test)]
-    pub(crate) fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref().ok()
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Deletes its files, of which there may be GiB: never under the lock of all copies.
     pub(crate) fn delete(self, copies: &Path) {
-        let delete = |folder: PathBuf| {
+        let delete = || {
             std::fs::File::open(copies)?.sync_all()?;
-            std::fs::remove_dir_all(folder)
+            std::fs::remove_dir_all(&self.folder)
         };
-        match self.folder.and_then(delete) {
+        match delete() {
             Ok(()) => tracing::info!(owner = %self.owner, "a copy that is needed no more was removed"),
             Err(error) => tracing::warn!(owner = %self.owner, "a copy that is needed no more stays: {error}"),
         }

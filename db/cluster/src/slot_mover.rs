@@ -195,7 +195,8 @@ impl MoverLoop {
             // Before anything waits: memory is freed only once every online participant has moved on.
             self.own.participant.quiescent();
             self.own.participant.offline();
-            if copy.has_begun() && self.doubtful.take().is_some() {
+            let is_of_source = |(doubted, _): &mut (StoredMove, _)| doubted.source == wanted.source;
+            if copy.has_begun() && self.doubtful.take_if(is_of_source).is_some() {
                 // The source begins none while an earlier one is handed over: that one never was.
                 self.coordinator.slots().set_called_elsewhere(None);
             }

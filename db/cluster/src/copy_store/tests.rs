@@ -94,11 +94,11 @@ fn the_files_of_a_removed_copy_are_deleted_beside_others_and_one_of_its_name_may
     let mut gone = Vec::new();
     for _ in 0..3 {
         assert!(copy_store.ask(&head, b"").is_ok());
-        gone.push(copy_store.take_out(&mut copy_store.open.lock(), &name));
+        gone.push(copy_store.take_out(&mut copy_store.open.lock(), &name).unwrap());
         assert_eq!((copy_store.names(), copy_store.heard(&name)), (vec![], OwnerContact::default()));
     }
     assert!(copy_store.ask(&head, b"").is_ok());
-    let folders: Vec<PathBuf> = gone.iter().map(|gone| gone.folder().unwrap().to_owned()).collect();
+    let folders: Vec<PathBuf> = gone.iter().map(|gone| gone.folder().to_owned()).collect();
     assert!(folders.iter().all(|folder| folder.join("promise").exists()), "nothing is deleted under the lock");
     gone.into_iter().for_each(|gone| gone.delete(&copy_store.folder));
     assert!(!folders.iter().any(|folder| folder.exists()));

@@ -461,9 +461,9 @@ impl ActiveTrigger {
         if is_full && self.paused.is_empty() {
             let name = &self.spec.name;
             self.pause(format!(
-                "there is no room for more dead letters of trigger {name:?}: `sandstorm trigger replay {name}` makes their \
-                 calls again, `sandstorm trigger dead-letters {name} --discard` removes them; then `sandstorm trigger \
-                 resume {name}`"
+                "there is no room for more dead letters of trigger {name:?}: mend its extension, then `sandstorm trigger \
+                 resume {name}` goes on and `sandstorm trigger replay {name}` makes their calls again; `sandstorm \
+                 trigger dead-letters {name} --discard` removes them"
             ));
             return true;
         }
@@ -581,7 +581,10 @@ fn unread_text(name: &str, handled: u64, error: &TailError) -> String {
              {oldest}. `sandstorm trigger replay {name} --from {oldest}` and then `sandstorm trigger resume {name}` make \
              calls for what is there; what was before is in the table alone"
         ),
-        error => format!("trigger {name:?} cannot read the log behind position {handled}: {error}"),
+        error => format!(
+            "trigger {name:?} cannot read the log behind position {handled}: {error}; `sandstorm trigger resume {name}` \
+             tries again"
+        ),
     }
 }
 

@@ -92,8 +92,10 @@ impl MemcachedSession {
     /// Ends a datagram that was set aside, with what other servers have answered: the server stops, and runs no more of
     /// it.
     pub fn stop_datagram(&mut self, suspended: SuspendedDatagram, answers: Vec<ForwardedAnswer>, out: &mut Vec<u8>) {
+        let start = out.len();
         let rest = self.take_up(suspended, answers, out);
         self.refuse_rest(&rest, SHUTTING_DOWN, out);
+        self.bound_answer(start, out);
         self.end_datagram();
     }
 
@@ -101,9 +103,27 @@ impl MemcachedSession {
     /// for them is sent, and nothing behind that is run.
     pub fn give_up_datagram(&mut self, forwarded: ForwardedDatagram, out: &mut Vec<u8>) {
         let ForwardedDatagram { suspended, batch } = forwarded;
+        let start = out.len();
         let rest = self.take_up(suspended, refusals(&batch), out);
         self.refuse_rest(&rest, NOT_FORWARDED, out);
+        self.bound_answer(start, out);
         self.end_datagram();
+    }
+
+    /// Has an error stand for an answer, from `start` on, that is longer than one to a sender may be whose address is
+    /// not proven.
+    fn bound_answer(&self, start: usize, out: &mut Vec<u8>) {
+        if out.len() - start > DATAGRAM_ANSWER_BYTES {
+            self.answer_out_of_memory(start, out);
+        }
+    }
+
+    fn answer_out_of_memory(&self, start: usize, out: &mut Vec<u8>) {
+        out.truncate(start);
+        match self.binary {
+            true => binary::push_too_large(out),
+            false => answers::push_line("SERVER_ERROR out of memory writing get response", out),
+        }
     }
 
     /// The answer to a datagram whose own one has waited in vain, of which it says whether it stands: one for each of
@@ -171,6 +191,7 @@ impl MemcachedSession {
                 NextAction::Forward(batch) if !is_long && worked >= DATAGRAM_WORK + FORWARDED_WORK as u32 => {
                     self.forwarded(refusals(&batch), out);
                     self.refuse_rest(&datagram[used..], NOT_FORWARDED, out);
+                    self.bound_answer(start, out);
                     break;
                 }
                 NextAction::Forward(batch) if !is_long => {
@@ -200,11 +221,7 @@ impl MemcachedSession {
             let goes_on = next == NextAction::Yield && used < datagram.len();
             // No other tenant has a turn in between, so the work of one datagram is limited.
             if is_long || (goes_on && (stalls > DATAGRAM_STALLS || worked >= DATAGRAM_WORK)) {
-                out.truncate(start);
-                match self.binary {
-                    true => binary::push_too_large(out),
-                    false => answers::push_line("SERVER_ERROR out of memory writing get response", out),
-                }
+                self.answer_out_of_memory(start, out);
                 break;
             }
             if !goes_on {

@@ -17,6 +17,8 @@ const KEYS: u8 = 8;
 /// Commits that there are at least, and of those of calls that began anew.
 const COMMITS: usize = 400;
 const RETRIES: u64 = 20;
+/// Calls in which that is to be seen.
+const TRIES_MOST: u32 = 1_000_000;
 
 /// Follows its arguments, two bytes a step. Then it reads the record `all`, which has the keys that there are, as
 /// every change of the table writes it, and writes it itself. It replies with what that was before, and with the
@@ -131,9 +133,11 @@ fn what_is_committed_is_what_a_sorted_set_says_beside_other_commits() {
         let _ends = Ends(done);
         let mut other = shared.epochs.register();
         scope.spawn(move || change_until(view, &mut other, done));
-        let mut commits = 0;
+        let (mut commits, mut tries) = (0, 0);
         while commits < COMMITS || program.stats.read().transactions.retries < RETRIES {
             let args: Vec<u8> = (0..random.random_range(1..8) * 2).map(|_| random.random()).collect();
+            tries += 1;
+            assert!(tries < TRIES_MOST, "{commits} of {tries} commits");
             let (end, reply, text) = world.run(&program, &args, long());
             world.participant.quiescent();
             if end == (PollOutcome::Failed { code: abi::STATUS_CONTENDED }) {

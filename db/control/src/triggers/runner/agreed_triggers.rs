@@ -174,18 +174,19 @@ impl SharedRunner {
             own.each(|KeptTrigger { trigger, .. }| known.push((trigger.spec.name.clone(), trigger.agreed.clone())));
         }
         let (mut is_changed, mut done) = (false, Ok(()));
-        for (name, agreed) in view.triggers.iter() {
-            if !known.iter().any(|(other, own)| other == name && own.as_ref() == Some(agreed)) {
-                let taken = self.store.change(tenant, name, |trigger| self.take_over_one(view, trigger, agreed));
-                (is_changed, done) = (true, done.and(taken));
-            }
-        }
+        // First: those that are new may take their room.
         for (name, _) in known.iter().filter(|(name, own)| own.is_some() && !view.triggers.contains_key(name)) {
             let removed = self.store.change(tenant, name, |trigger| {
                 *trigger = None;
                 Ok(())
             });
             (is_changed, done) = (true, done.and(removed));
+        }
+        for (name, agreed) in view.triggers.iter() {
+            if !known.iter().any(|(other, own)| other == name && own.as_ref() == Some(agreed)) {
+                let taken = self.store.change(tenant, name, |trigger| self.take_over_one(view, trigger, agreed));
+                (is_changed, done) = (true, done.and(taken));
+            }
         }
         (is_changed, done)
     }

@@ -245,6 +245,23 @@ fn a_datagram_that_may_not_wait_again_tells_what_has_run_and_what_has_not() {
 }
 
 #[test]
+fn a_datagram_that_is_given_up_is_answered_by_no_more_than_any_other() {
+    let world = DividedWorld::new(false);
+    let (server, mut client) = (&world.servers[0], world.servers[0].client("shop", "t"));
+    let (near, far) = (key_of(0), key_of(1));
+    let value = "x".repeat(700 << 10);
+    let set = format!("set {near} 0 0 {}\r\n{value}\r\n", value.len());
+    assert_eq!(answer_of(server, &mut client, set.as_bytes()), b"STORED\r\n");
+    let sent = format!("mn\r\nget {far}\r\nget {near}\r\nget {near}\r\nget {far}\r\n");
+    let waiting = begin(server, &mut client, sent.as_bytes(), &mut Vec::new()).expect("it waits");
+    let mut out = Vec::new();
+    client.session.give_up_datagram(waiting, &mut out);
+    assert!(out.len() < 1 << 20, "{} bytes to a sender whose address may be forged", out.len());
+    assert_eq!(out, TOO_MUCH);
+    assert_eq!(answer_of(server, &mut client, b"mn\r\n"), b"MN\r\n", "the next one begins anew");
+}
+
+#[test]
 fn an_answer_that_may_not_stand_is_refused_in_the_words_of_its_protocol() {
     use crate::UncertainAnswer;
     let (mut text, mut frames) = (Vec::new(), Vec::new());
