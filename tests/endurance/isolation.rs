@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng};
 use sandstorm_catalog::{FIRST_GRANTED_ID, GrantAccess, GrantIssuer, NewTable, NewTenant, TableEntry};
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary};
 use sandstorm_instance::DataPlane;
-use sandstorm_net::rpc::{MultiGetEntries, OpKind, Operation, RpcStatus, push_key};
+use sandstorm_net::rpc::{KillCause, MultiGetEntries, OpKind, Operation, RpcStatus, push_key};
 use sandstorm_store::{Participant, WriteOptions};
 
 /// Tenants, by their ids.
@@ -168,6 +168,11 @@ impl History {
             RpcStatus::Unauthenticated | RpcStatus::UnknownExtension => {
                 let lives = self.lives.get(tenant).into_iter().flatten();
                 explained(!lives.clone().any(|life| life.must(*when)), "no such tenant")
+            }
+            // Calls of a tenant that is deleted end, if they are under way for that long.
+            RpcStatus::Killed if answer.number == KillCause::Unloaded as u64 => {
+                let lives = self.lives.get(tenant).into_iter().flatten();
+                explained(!lives.clone().any(|life| life.must(*when)), "deleted while running")
             }
             other => Err(format!("{other:?} is no answer to this")),
         }
