@@ -1,6 +1,6 @@
-//! A connection for the questions about one copy: a request to the control port that asks for another protocol, and
-//! from then on a question and its answer by turns. A put with copies waits for such a question, so each end is one thread
-//! that reads, works and writes.
+//! A connection for the questions about one copy: a request to the control port asks for another protocol, and from
+//! then on there is a question and its answer by turns. A put with copies waits for such a question, so each end is one
+//! thread that reads, works and writes.
 //!
 //! A question is its length (four bytes, little endian) and its bytes; an answer a byte that says what it is, its
 //! length and its bytes.

@@ -367,7 +367,7 @@ impl<S: StreamStore> StreamReplica<S> {
     /// needed.
     ///
     /// # Errors
-    /// [`ReplicaError`]; [`ReplicaError::Gap`]: the seal is not there, or not heard of yet by the server that was asked.
+    /// [`ReplicaError`]; [`ReplicaError::Gap`]: the seal is not there, or not known yet to the server that was asked.
     pub fn stage(&mut self) -> Result<ReplicaFolder, ReplicaError> {
         self.catch_up()?;
         if !self.progress.ledger.is_sealed() {
