@@ -249,7 +249,7 @@ fn a_datagram_that_is_given_up_is_answered_by_no_more_than_any_other() {
     let world = DividedWorld::new(false);
     let (server, mut client) = (&world.servers[0], world.servers[0].client("shop", "t"));
     let (near, far) = (key_of(0), key_of(1));
-    let value = "x".repeat(700 << 10);
+    let value = "x".repeat(1_200 << 10);
     let set = format!("set {near} 0 0 {}\r\n{value}\r\n", value.len());
     assert_eq!(answer_of(server, &mut client, set.as_bytes()), b"STORED\r\n");
     let sent = format!("mn\r\nget {far}\r\nget {near}\r\nget {near}\r\nget {far}\r\n");
