@@ -85,17 +85,11 @@ impl<T> IdleLists<T> {
     /// Takes the latest that a newcomer has left.
     fn take_newcomers(&mut self) -> Option<T> {
         while let Some(tenant) = self.newcomers.pop() {
-            let list = if tenant == self.last_tenant { Some(&mut self.last) } else { self.lists.get_mut(&tenant) };
-            let Some(list) = list else { continue };
-            let taken = list.idle.pop();
-            if list.idle.is_empty() {
-                list.is_queued = false;
-                self.lists.remove(&tenant);
-            } else {
+            let (taken, has_more) = self.take_queued(tenant);
+            if has_more {
                 self.newcomers.push(tenant);
             }
             if taken.is_some() {
-                self.len -= 1;
                 return taken;
             }
         }
@@ -105,23 +99,30 @@ impl<T> IdleLists<T> {
     /// Takes one of any tenant's, of one after the other.
     pub(super) fn take_any(&mut self) -> Option<T> {
         while let Some(tenant) = self.order.pop_front() {
-            let list = if tenant == self.last_tenant { Some(&mut self.last) } else { self.lists.get_mut(&tenant) };
-            let Some(list) = list else { continue };
-            let taken = list.idle.pop();
-            if list.idle.is_empty() {
-                // A tenant that has lost its last one comes anew: it is not in the order any more.
-                list.is_queued = false;
-                self.lists.remove(&tenant);
-            } else {
+            let (taken, has_more) = self.take_queued(tenant);
+            if has_more {
                 self.order.push_back(tenant);
             }
             if taken.is_some() {
-                self.len -= 1;
                 return taken;
             }
         }
         // Those of newcomers are all that there is.
         self.take_newcomers()
+    }
+
+    /// Takes one of a tenant that was just taken from its queue, and returns whether it has more. A tenant that has lost
+    /// its last one comes anew: it is in no queue any more.
+    fn take_queued(&mut self, tenant: u64) -> (Option<T>, bool) {
+        let list = if tenant == self.last_tenant { Some(&mut self.last) } else { self.lists.get_mut(&tenant) };
+        let Some(list) = list else { return (None, false) };
+        let (taken, has_more) = (list.idle.pop(), !list.idle.is_empty());
+        if !has_more {
+            list.is_queued = false;
+            self.lists.remove(&tenant);
+        }
+        self.len -= usize::from(taken.is_some());
+        (taken, has_more)
     }
 
     /// Keeps one that this tenant ran in.
