@@ -31,7 +31,7 @@ struct CallWait {
     of: WaitSubject,
     position: u64,
     since: Instant,
-    /// Whether all calls before the position were made, or those who make them were given up: a question that comes
+    /// Whether all calls before the position were made, or their callers were given up: a question that comes
     /// again, since its answer was lost, is answered at once.
     is_over: bool,
 }

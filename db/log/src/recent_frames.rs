@@ -24,7 +24,7 @@ pub(crate) struct RecentFrames {
 }
 
 impl RecentFrames {
-    /// Has the next writes be kept, or no more. Of several who say so at once the last one has seen what the others
+    /// Has the next writes be kept, or no more. Of several callers at once the last one has seen what the others
     /// have changed before: it is asked under the lock.
     pub(crate) fn want(&self, is_wanted: impl FnOnce() -> bool) {
         let _one_after_the_other = self.writes.lock();

@@ -111,8 +111,8 @@ impl<T> IdleLists<T> {
         self.take_newcomers()
     }
 
-    /// Takes one of a tenant that was just taken from its queue, and returns whether it has more. A tenant that has lost
-    /// its last one comes anew: it is in no queue any more.
+    /// Takes one of a tenant that was just taken from its queue, and returns whether it has more. A tenant that has
+    /// lost its last one comes anew: it is in no queue any more.
     fn take_queued(&mut self, tenant: u64) -> (Option<T>, bool) {
         let list = if tenant == self.last_tenant { Some(&mut self.last) } else { self.lists.get_mut(&tenant) };
         let Some(list) = list else { return (None, false) };

@@ -14,9 +14,9 @@ pub(super) struct PeerLimiter(Arc<RequestLimiter<SocketAddr>>);
 pub(super) type PeerPermit = RequestPermit<SocketAddr>;
 
 impl PeerLimiter {
-    /// A limiter with the lowest of these bounds, and one for each address.
-    pub(super) fn new(most: [usize; 2], per_address: usize) -> PeerLimiter {
-        PeerLimiter(RequestLimiter::new(most[0].min(most[1]), per_address))
+    /// A limiter with a bound on all, and one for each address.
+    pub(super) fn new(most: usize, per_address: usize) -> PeerLimiter {
+        PeerLimiter(RequestLimiter::new(most, per_address))
     }
 
     /// Begins one. `None`: as many as may be are under way.
@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn commands_leave_connections_for_other_questions_of_their_server_and_of_others() {
         let connections = ConnectionLimiter::new("port");
-        let most = [COMMAND_REQUESTS, connections.limit() / 2];
+        let most = COMMAND_REQUESTS.min(connections.limit() / 2);
         let commands = PeerLimiter::new(most, COMMAND_REQUESTS_PER_ADDRESS);
         let place = |address: &str| connections.place(address.parse().unwrap());
         let begin = |address: &str| {
