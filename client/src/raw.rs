@@ -35,13 +35,15 @@ use crate::{Error, limits};
 use sandstorm_net::driver::{AnyDriver, Burst, DatagramDriver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::r2p2::R2p2ClientCounters;
 use sandstorm_net::rpc::{MessageHeader, Operation};
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// A connection that its owner polls.
 pub struct Connection {
     driver: AnyDriver,
-    burst: Burst,
+    /// Its own receive buffers, if its driver is not a kernel socket: see [`ReceiveBuffers`].
+    burst: Option<Box<Burst>>,
     outbox: Outbox,
     session: ClientSession<u64>,
     epoch: Instant,
@@ -78,7 +80,10 @@ impl Connection {
     fn open(config: &Config, worker: u32, driver: AnyDriver) -> Result<Connection, Error> {
         let (server, login) = (config.worker_address(worker)?, config.login(now_ms()));
         Ok(Connection {
-            burst: driver.burst(),
+            burst: match &driver {
+                AnyDriver::Udp(_) => None,
+                AnyDriver::Other(_) => Some(Box::new(driver.burst())),
+            },
             outbox: driver.outbox(),
             session: ClientSession::within(driver.max_datagram(), server, login, config.window),
             driver,
@@ -194,14 +199,21 @@ impl Connection {
             ended += 1;
             each(tag, result.map(|answer| Response { answer }));
         };
-        let received = self.driver.receive(&mut self.burst);
+        let own = self.burst.is_some();
+        let mut burst = self.burst.take().unwrap_or_else(ReceiveBuffers::take);
+        let received = self.driver.receive(&mut burst);
         if received > 0 {
             let server = self.session.peer();
-            for (peer, datagram) in self.burst.iter() {
+            for (peer, datagram) in burst.iter() {
                 if peer == server {
                     self.session.receive(now_us, datagram, &mut self.outbox, &mut out);
                 }
             }
+        }
+        if own {
+            self.burst = Some(burst);
+        } else {
+            ReceiveBuffers::give_back(burst);
         }
         if received > 0 || now_us >= self.next_timer_us {
             self.session.poll(now_us, &mut self.outbox, &mut out);
@@ -209,6 +221,29 @@ impl Connection {
         }
         self.flush();
         ended
+    }
+}
+
+/// The receive buffers that all connections of a thread over kernel sockets share: a poll leaves nothing in them.
+///
+/// They are 2 MiB. A thread with a thousand connections would take 2 GiB for buffers of their own, and receive each
+/// answer into memory that no cache has.
+struct ReceiveBuffers;
+
+thread_local! {
+    static RECEIVE_BUFFERS: Cell<Option<Box<Burst>>> = const { Cell::new(None) };
+}
+
+impl ReceiveBuffers {
+    /// New ones if a poll is under way on this thread: an answer's handler may poll another connection.
+    fn take() -> Box<Burst> {
+        RECEIVE_BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default()
+    }
+
+    fn give_back(mut burst: Box<Burst>) {
+        burst.clear();
+        // A thread that ends keeps none.
+        let _ended = RECEIVE_BUFFERS.try_with(|kept| kept.set(Some(burst)));
     }
 }
 

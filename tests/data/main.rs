@@ -8,6 +8,7 @@ mod backing_clients;
 mod client_counts;
 mod client_histories;
 mod client_transactions;
+mod connections;
 mod costs;
 mod latency;
 mod ordered;
