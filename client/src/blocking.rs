@@ -17,6 +17,7 @@ use crate::{
     OpenOptions, PutOptions, PutOutcome, RangePage, Record, RecordExpiry, Reply, TypedCallError, limits,
 };
 use bytes::Bytes;
+use sandstorm_net::rpc::CallCost;
 use sandstorm_schema::ExtensionSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -214,6 +215,12 @@ impl Client {
     /// See [`crate::Client::query`].
     pub fn query(&self, name: &str, args: &[u8]) -> Result<Bytes, Error> {
         self.runtime.block_on(self.client.query(name, args))
+    }
+
+    /// See [`crate::Client::on_cost`].
+    #[must_use]
+    pub fn on_cost(&self, observe: impl Fn(CallCost) + Send + Sync + 'static) -> Client {
+        Client { runtime: Arc::clone(&self.runtime), client: self.client.on_cost(observe) }
     }
 
     /// See [`crate::Client::near`].

@@ -1,6 +1,7 @@
 //! The async client.
 
 use crate::config::Config;
+use crate::invoke::CostObserver;
 use crate::links::ServerLinks;
 use crate::message::{Direction, KeyedRecord, Message, PutOptions, PutOutcome, RangePage, Record, Reply};
 use crate::names::LearnedNames;
@@ -29,6 +30,8 @@ pub struct Client {
     /// The key at whose server they are instead, and to which calls go wherever it moves.
     pub(crate) near_key: Option<Arc<[u8]>>,
     pub(crate) deadline: Duration,
+    /// Is told what each call cost.
+    pub(crate) cost_observer: Option<CostObserver>,
     names: Option<Arc<LearnedNames>>,
 }
 
@@ -42,13 +45,18 @@ impl Client {
     pub async fn connect(config: Config) -> Result<Client, Error> {
         let deadline = config.deadline;
         let links = Arc::new(ServerLinks::connect(config).await?);
-        Ok(Client { links, near: None, near_key: None, deadline, names: None })
+        Ok(Client { links, near: None, near_key: None, deadline, cost_observer: None, names: None })
     }
 
     /// The same connection with another deadline for the requests made through it.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Client {
         Client { deadline, ..self.clone() }
+    }
+
+    /// The same connection, whose calls' cost is told to the observer.
+    pub(crate) fn with_cost_observer(&self, observer: CostObserver) -> Client {
+        Client { cost_observer: Some(observer), ..self.clone() }
     }
 
     /// The same connection, which knows where to ask for names.

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 
 use crate::common::process::Server;
 use sandstorm_client::{Client, ClientOpenError, Error, TypedCallError};
@@ -134,13 +135,22 @@ async fn client(address: &str, token: &str) {
     assert_eq!(client.get(accounts, b"ann").await.unwrap().unwrap().value, &6u64.to_le_bytes()[..]);
     let deposit = Account { name: "cat".into(), balance: 3 };
     assert_eq!(client.call::<_, u64>("bank.deposit", &deposit).await.unwrap(), 3);
-    let all: Vec<Account> = client.call("bank.statement", &["cat", "dog"]).await.unwrap();
+    let costs = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&costs);
+    let measured = client.on_cost(move |cost| told.lock().unwrap().push(cost));
+    let all: Vec<Account> = measured.call("bank.statement", &["cat", "dog"]).await.unwrap();
+    let cost = std::mem::take(&mut *costs.lock().unwrap());
+    assert!(cost.len() == 1 && cost[0].reads == 2 && cost[0].cpu_ns > 0, "{cost:?}");
     assert_eq!(all, [deposit, Account { name: "dog".into(), balance: 0 }]);
     let wrong = client.call::<_, u64>("bank.deposit", &json!({"name": 1, "balance": 3})).await.unwrap_err();
     assert_eq!(wrong.to_string(), "args.name: a number where String is expected");
     let poor = json!({"from": "dog", "to": "cat", "amount": 1});
     let refused = client.call::<_, Value>("bank.transfer", &poor).await.unwrap_err();
     assert!(matches!(refused, TypedCallError::Request(Error::Failed { code: 100, .. })), "{refused}");
+    // A call that failed has a cost, and one that was not sent has none.
+    measured.call::<_, Value>("bank.transfer", &poor).await.unwrap_err();
+    measured.call::<_, Value>("bank.transfer", &json!({})).await.unwrap_err();
+    assert_eq!(costs.lock().unwrap().len(), 1);
 
     // What is missing is named.
     let missing = client.table("acounts").await.unwrap_err().to_string();

@@ -1,6 +1,7 @@
 //! Reads a request, has the client do it, and writes its answer.
 
 use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sandstorm_client::control::{ChangePage, TableChange};
@@ -95,7 +96,7 @@ async fn run(client: &Client, request: &[u8]) -> Result<AnswerBytes, Failure> {
         }
         14 => {
             let (key, operation) = (fields.bytes()?, fields.byte()?);
-            if !matches!(operation, 8 | 9 | 11) {
+            if !matches!(operation, 8 | 9 | 11 | 22) {
                 return Err(malformed("what is done near a key is a call"));
             }
             calls(&client.calls_near(key), operation, fields, result).await
@@ -104,6 +105,7 @@ async fn run(client: &Client, request: &[u8]) -> Result<AnswerBytes, Failure> {
         16..=18 => positions(client, operation, fields, result).await,
         19 | 20 => expiry(client, operation, fields, result).await,
         21 => count_many(client, fields, result).await,
+        22 => calls(client, operation, fields, result).await,
         _ => Err(malformed("there is no such operation")),
     }
 }
@@ -324,6 +326,14 @@ fn commit_steps(mut fields: RequestFields<'_>) -> Result<CommitMessage, Failure>
     Ok(steps)
 }
 
+/// A call of a typed function, arguments and reply as JSON.
+async fn typed_call(client: &Client, name: &str, mut fields: RequestFields<'_>) -> Result<Value, Failure> {
+    let json = fields.bytes()?;
+    fields.end()?;
+    let args: Value = serde_json::from_slice(json).map_err(|error| TypedCallError::Json(error.to_string()))?;
+    Ok(client.call(name, &args).await?)
+}
+
 /// Calls of extensions.
 async fn calls(
     client: &Client,
@@ -343,11 +353,21 @@ async fn calls(
             Ok(result.put(&reply))
         }
         9 => {
-            let json = fields.bytes()?;
-            fields.end()?;
-            let args: Value = serde_json::from_slice(json).map_err(|error| TypedCallError::Json(error.to_string()))?;
-            let reply: Value = client.call(name, &args).await?;
+            let reply = typed_call(client, name, fields).await?;
             Ok(result.put(reply.to_string().as_bytes()))
+        }
+        22 => {
+            let told = Arc::new(Mutex::new(None));
+            let teller = Arc::clone(&told);
+            let client =
+                client.on_cost(move |cost| *teller.lock().unwrap_or_else(PoisonError::into_inner) = Some(cost));
+            let called = typed_call(&client, name, fields).await;
+            let cost = told.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let result = result.bool(cost.is_some()).put(&cost.unwrap_or_default().encode());
+            Ok(match called {
+                Ok(reply) => result.bool(false).put(reply.to_string().as_bytes()),
+                Err(failure) => result.put(&failure.encode()),
+            })
         }
         10 => {
             fields.end()?;

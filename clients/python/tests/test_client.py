@@ -335,6 +335,23 @@ class PlainTest(unittest.TestCase):
             client.call("bank.transfer", {**order, "amount": 1000})
         self.assertEqual((failed.exception.kind, failed.exception.code), ("other", "failed"))
 
+    def test_what_typed_calls_cost(self) -> None:
+        costs: list[sandstorm.Cost] = []
+        measured = self.client.on_cost(costs.append)
+        self.assertEqual(measured.call("bank.deposit", {"name": "measured", "balance": 2}), 2)
+        self.assertEqual(measured.near("measured").call("bank.statement", ["measured"])[0]["balance"], 2)
+        self.assertEqual([cost.reads for cost in costs], [1, 1])
+        self.assertGreater(costs[0].cpu_ns, 0)
+        # One that failed has a cost, one that was not sent has none.
+        with self.assertRaises(sandstorm.Failed):
+            measured.call("bank.transfer", {"from": "measured", "to": "other", "amount": 1000})
+        with self.assertRaises(sandstorm.TypesError):
+            measured.call("bank.transfer", {"from": "measured", "to": "other", "amount": -1})
+        self.assertEqual(len(costs), 3)
+        with self.assertRaises(sandstorm.Killed):
+            measured.invoke("bad", self.client.table_id("items").to_bytes(8, "little") + b"panic")
+        self.assertEqual(len(costs), 4)
+
     def test_errors_by_name(self) -> None:
         client = self.client
         args = client.table_id("items").to_bytes(8, "little") + b"panic"
@@ -535,6 +552,10 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
             assert measured.cost is not None
             self.assertGreater(measured.cost.cpu_ns, 0)
             self.assertLessEqual(measured.cost.cpu_ns, measured.cost.wall_ns)
+            costs: list[sandstorm.Cost] = []
+            measured_client = client.on_cost(costs.append)
+            self.assertEqual(await measured_client.call("bank.deposit", {"name": "measured-async", "balance": 1}), 1)
+            self.assertEqual(len(costs), 1)
             nothing = await client.measure("nothing")
             self.assertIsNone(nothing.cost)
             self.assertIsInstance(nothing.error, sandstorm.UnknownExtension)

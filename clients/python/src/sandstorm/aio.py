@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import random
 from types import TracebackType
 from typing import (
@@ -26,7 +27,7 @@ from . import operations
 from .change_feed import FeedState
 from .errors import Busy, SandstormError, TransactionConflict
 from .native import NativeClient
-from .operations import Bytes, Change, KeyedRecord, Measured, Record, Request
+from .operations import Bytes, Change, Cost, KeyedRecord, Measured, Record, Request
 from .transaction_state import PAUSES, ExpectedRecord, Span, TransactionState, added
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ class AsyncClient:
         self._native = native
         self._tables: Dict[str, int] = {}
         self._near: Optional[bytes] = None
+        self._on_cost: Optional[Callable[[Cost], None]] = None
 
     @classmethod
     async def open(
@@ -224,6 +226,9 @@ class AsyncClient:
         timeout: Optional[float] = None,
     ) -> bytes:
         """Calls an extension with bytes; its reply. It runs at most once, unless it may repeat, as one that only reads."""
+        if self._on_cost is not None:
+            asked = operations.near(self._near, operations.measure(extension, args, version))
+            return operations.told_reply(await self._ask(asked, timeout), self._on_cost)
         request = operations.invoke(extension, args, version, may_repeat)
         return await self._ask(operations.near(self._near, request), timeout)
 
@@ -239,7 +244,17 @@ class AsyncClient:
     ) -> Any:
         """Calls a typed function, `extension` or `extension.function`: arguments and reply are as their JSON. With a
         version it is that one, which is kept, by its types."""
+        if self._on_cost is not None:
+            asked = operations.near(self._near, operations.measured_call(name, args, version))
+            return json.loads(operations.told_reply(await self._ask(asked, timeout), self._on_cost))
         return await self._ask(operations.near(self._near, operations.call(name, args, version)), timeout)
+
+    def on_cost(self, observe: Callable[[Cost], None]) -> "AsyncClient":
+        """The same connection for calls whose cost is told to `observe` before they return or raise, those of
+        generated clients too: `BankClient(client.on_cost(costs.append))`. A call that did not run has none."""
+        told = copy.copy(self)
+        told._on_cost = observe
+        return told
 
     def near(self, key: Bytes) -> "AsyncClient":
         """The same connection for calls, which run at the server of a cluster that has this key, wherever it moves:

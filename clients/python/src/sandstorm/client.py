@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import queue
 import random
 import time
@@ -13,7 +14,7 @@ from . import operations
 from .change_feed import FeedState
 from .errors import Busy, SandstormError, TransactionConflict
 from .native import NativeClient
-from .operations import Bytes, Change, KeyedRecord, Measured, Record, Request
+from .operations import Bytes, Change, Cost, KeyedRecord, Measured, Record, Request
 from .transaction_state import PAUSES, ExpectedRecord, Span, TransactionState, added
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class Client:
     ) -> None:
         self._tables: Dict[str, int] = {}
         self._near: Optional[bytes] = None
+        self._on_cost: Optional[Callable[[Cost], None]] = None
         opened: "queue.SimpleQueue[bytes]" = queue.SimpleQueue()
         given = operations.options(server, tenant, token, timeout, fingerprint, ca, sealing)
         self._native = NativeClient(given, opened.put)
@@ -188,6 +190,9 @@ class Client:
         timeout: Optional[float] = None,
     ) -> bytes:
         """Calls an extension with bytes; its reply. It runs at most once, unless it may repeat, as one that only reads."""
+        if self._on_cost is not None:
+            asked = operations.near(self._near, operations.measure(extension, args, version))
+            return operations.told_reply(self._ask(asked, timeout), self._on_cost)
         request = operations.invoke(extension, args, version, may_repeat)
         return self._ask(operations.near(self._near, request), timeout)
 
@@ -202,7 +207,17 @@ class Client:
     ) -> Any:
         """Calls a typed function, `extension` or `extension.function`: arguments and reply are as their JSON. With a
         version it is that one, which is kept, by its types."""
+        if self._on_cost is not None:
+            asked = operations.near(self._near, operations.measured_call(name, args, version))
+            return json.loads(operations.told_reply(self._ask(asked, timeout), self._on_cost))
         return self._ask(operations.near(self._near, operations.call(name, args, version)), timeout)
+
+    def on_cost(self, observe: Callable[[Cost], None]) -> "Client":
+        """The same connection for calls whose cost is told to `observe` before they return or raise, those of
+        generated clients too: `BankClient(client.on_cost(costs.append))`. A call that did not run has none."""
+        told = copy.copy(self)
+        told._on_cost = observe
+        return told
 
     def near(self, key: Bytes) -> "Client":
         """The same connection for calls, which run at the server of a cluster that has this key, wherever it moves:

@@ -338,6 +338,20 @@ def touch(table: int, key: Bytes, ttl: Optional[float]) -> Request[bool]:
     return Request(20, struct.pack("<Q", table) + _counted(key) + struct.pack("<Q", _life_ms(ttl)), _flag)
 
 
+def measured_call(name: str, args: Any, version: int) -> Request[Measured]:
+    called = f"{name}@{version}" if version else name
+    return Request(22, _counted(called) + _counted(_json(args)), _measured)
+
+
+def told_reply(measured: Measured, observe: Callable[[Cost], None]) -> bytes:
+    """The reply of a call whose cost is told; its error is raised afterwards."""
+    if measured.cost is not None:
+        observe(measured.cost)
+    if measured.error is not None:
+        raise measured.error
+    return measured.reply or b""
+
+
 def near(key: Optional[bytes], request: Request[T]) -> Request[T]:
     """A call that runs at the server which has a key; without one as it is."""
     if key is None:
