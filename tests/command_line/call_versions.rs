@@ -136,7 +136,7 @@ fn a_kept_version_is_called_by_its_number_with_its_own_types() {
     assert_eq!(redis.send(&["FCALL", "words@1", "0", "7"]), ":8");
     assert_eq!(redis.send(&["FCALL", "words.say@2", "0", "\"seven\""]), "\"seven\"");
     assert_eq!(redis.send(&["FCALL", "plain@1", "0"]), "\"one\"");
-    assert!(redis.send(&["FCALL", "words.say@1", "0", "\"seven\""]).starts_with("-ERR args: a text where u64"));
+    assert!(redis.send(&["FCALL", "words.say@1", "0", "\"seven\""]).starts_with("-INVALID args: a text where u64"));
     let refused = redis.send(&["FCALL", "words.say@9", "0", "7"]);
     assert!(refused.starts_with("-ERR Version not found: 9 is not kept"), "{refused}");
     let refused = redis.send(&["FCALL", "words@new", "0", "7"]);

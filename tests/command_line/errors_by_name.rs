@@ -103,8 +103,8 @@ fn resp_words(code: &str) -> &'static [&'static str] {
     match code {
         "unknown_extension" => &["-ERR Function not found\r"],
         "unknown_function" => &["-ERR Function not found: "],
-        "invalid" => &["-ERR args: "],
-        "too_large" => &["-TOOLARGE ", "-ERR the JSON of a typed function has at most "],
+        "invalid" => &["-INVALID args: "],
+        "too_large" => &["-TOOLARGE "],
         "over_quota" => &["-OVERQUOTA "],
         "failed" => &["-FAILED "],
         "killed" => &["-KILLED "],

@@ -55,7 +55,7 @@ fn tells_costs(client: &mut RedisClient) {
     let told = client.send(&["FCALL_COST", "bank.transfer", "0", r#"{"from":"a","to":"b","amount":1}"#]);
     assert!(told.ends_with("\"commit_tries\": :0}, -FAILED (other) the account has not as much]"), "{told}");
     let refused = client.send(&["FCALL_COST", "bank.transfer", "0", r#"{"from": "ann"}"#]);
-    assert_eq!(refused, "-ERR args.to: it is missing: String");
+    assert_eq!(refused, "-INVALID args.to: it is missing: String");
 }
 
 #[test]
@@ -90,19 +90,19 @@ fn a_redis_client_calls_typed_functions() {
     assert_eq!(order(r#"{"Swap": ["ann", "bob"]}"#), swapped);
     let moved = r#"{"Moved": {"balances": {"from": {"name": "bob", "balance": :6}, "to": {"name": "ann", "balance": :5}, "purpose": "Gift"}}}"#;
     assert_eq!(order(r#"{"Move": {"from": "bob", "to": "ann", "amount": 1, "purpose": "Gift"}}"#), moved);
-    assert_eq!(order(r#"{"Move": {"from": "bob"}}"#), "-ERR args.Move.to: it is missing: String");
-    assert_eq!(order(r#"{"Swap": ["bob"]}"#), "-ERR args.Swap: an array of 1 where an array of 2 is expected");
+    assert_eq!(order(r#"{"Move": {"from": "bob"}}"#), "-INVALID args.Move.to: it is missing: String");
+    assert_eq!(order(r#"{"Swap": ["bob"]}"#), "-INVALID args.Swap: an array of 1 where an array of 2 is expected");
 
     // What is not of the types is refused, by name.
     let long = format!("\"{}\"", "x".repeat(40_000));
     for (words, expected) in [
-        (&["bank.transfer", "0", r#"{"from": "ann"}"#][..], "-ERR args.to: it is missing: String"),
-        (&["bank.transfer", "0", "from ann"], "-ERR the arguments are no JSON: "),
+        (&["bank.transfer", "0", r#"{"from": "ann"}"#][..], "-INVALID args.to: it is missing: String"),
+        (&["bank.transfer", "0", "from ann"], "-INVALID the arguments are no JSON: "),
         (
             &["bank.transfer", "0", "1", "2"],
-            "-ERR transfer is a typed function: it takes one argument, JSON of Transfer",
+            "-INVALID transfer is a typed function: it takes one argument, JSON of Transfer",
         ),
-        (&["bank.statement", "0", &long], "-ERR the JSON of a typed function has at most 32768 bytes"),
+        (&["bank.statement", "0", &long], "-TOOLARGE the JSON of a typed function has at most 32768 bytes"),
         (
             &["bank.nothing", "0"],
             "-ERR Function not found: bank: there is no function \"nothing\"; there are: transfer",

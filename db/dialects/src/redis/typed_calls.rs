@@ -46,24 +46,24 @@ pub(super) fn arguments(
         [] => Value::Null,
         [json] if json.len() > TYPED_ARGS_BYTES => {
             return Err(format!(
-                "ERR the JSON of a typed function has at most {TYPED_ARGS_BYTES} bytes in FCALL (TYPED_ARGS_BYTES): call \
+                "TOOLARGE the JSON of a typed function has at most {TYPED_ARGS_BYTES} bytes in FCALL (TYPED_ARGS_BYTES): call \
                  it over HTTP, or with a client of Sandstorm's own protocol"
             )
             .into());
         }
         [json] => {
             call.context.work((json.len() / BYTES_PER_JSON_REQUEST) as u64);
-            serde_json::from_slice(json).map_err(|error| format!("ERR the arguments are no JSON: {error}"))?
+            serde_json::from_slice(json).map_err(|error| format!("INVALID the arguments are no JSON: {error}"))?
         }
         _ => {
             return Err(format!(
-                "ERR {} is a typed function: it takes one argument, JSON of {}, behind the keys",
+                "INVALID {} is a typed function: it takes one argument, JSON of {}, behind the keys",
                 function.name, function.args
             )
             .into());
         }
     };
-    schema.encode_call(function, &json).map_err(|error| format!("ERR {error}").into())
+    schema.encode_call(function, &json).map_err(|error| format!("INVALID {error}").into())
 }
 
 /// Writes the reply of a typed function.
@@ -81,7 +81,7 @@ pub(super) fn answer((schema, value): &TypedReply, bytes: &[u8], reply: &mut Res
     if let Err(why) = written {
         reply.out.truncate(before);
         reply.error(
-            format!("ERR the call has run, and its reply of {} bytes cannot be shown: {why}", bytes.len()).as_bytes(),
+            format!("REPLY the call has run, and its reply of {} bytes cannot be shown: {why}", bytes.len()).as_bytes(),
         );
     }
 }
@@ -271,7 +271,7 @@ mod tests {
         for (reply, count, bytes) in [(&rows, 60_000, 60_000), (&nothings, 1_000_000, 0)] {
             let (shown, length) = answered(reply, count, bytes);
             assert!(length <= TYPED_REPLY_BYTES);
-            let error = format!("before-ERR the call has run, and its reply of {length} bytes cannot be shown: ");
+            let error = format!("before-REPLY the call has run, and its reply of {length} bytes cannot be shown: ");
             assert!(shown.starts_with(&error) && shown.len() < 300, "{} bytes", shown.len());
         }
     }
