@@ -285,7 +285,9 @@ fn check_names<'s>(what: &str, names: impl Iterator<Item = &'s str>) -> Result<(
     let mut seen = BTreeSet::new();
     for name in names {
         if !ValueType::is_name(name) || NO_NAMES.contains(&name) {
-            return invalid(format!("{name:?} is no name of a {what} that clients in all languages can have"));
+            let why = "names of types (bytes, bool, u8 to u64, i8 to i64, f32, f64, String, Vec, Option) and crate, self, \
+                       super, Self are none";
+            return invalid(format!("{name:?} is no name of a {what} that clients in all languages can have: {why}"));
         }
         if !seen.insert(name) {
             return invalid(format!("there are two of the name {name}: each {what} has its own"));

@@ -197,12 +197,15 @@ func (c *{class}) over() Transport {{
     fn union(&mut self, name: &str, EnumType { variants }: &EnumType) {
         let mut parts = UnionParts { names: field_names(), ..UnionParts::default() };
         variants.iter().for_each(|variant| self.variant(&mut parts, name, variant));
-        let UnionParts { fields, types, writes, reads, names: _ } = parts;
-        let fields = fields.text();
+        let UnionParts { fields, types, writes, reads, sets, names: _ } = parts;
+        let (fields, sets) = (fields.text(), sets.join(", "));
         self.out.push_str(&format!("// One field of {name} is set.\ntype {name} struct {{\n{fields}}}\n{types}"));
         self.out.push_str(&format!(
             r#"
 func (v {name}) MarshalJSON() ([]byte, error) {{
+	if err := oneIsSet("{name}", {sets}); err != nil {{
+		return nil, err
+	}}
 	switch {{
 {writes}	}}
 	return nil, errors.New("{name}: no field is set")
@@ -237,6 +240,7 @@ func read{name}(from any, to *{name}) error {{
         let (holds, value, read) = match payload {
             VariantPayload::Unit => {
                 parts.fields.add(description, vec![field.clone(), "bool".to_owned()]);
+                parts.sets.push(format!("v.{field}"));
                 parts.writes.push_str(&format!("\tcase v.{field}:\n\t\treturn json.Marshal(\"{variant}\")\n"));
                 let is_name = format!("to.{field} = inside == nil");
                 parts.reads.push_str(&format!(
@@ -272,6 +276,7 @@ func read{name}(from any, to *{name}) error {{
             }
         };
         parts.fields.add(description, vec![field.clone(), format!("*{holds}")]);
+        parts.sets.push(format!("v.{field} != nil"));
         parts.writes.push_str(&format!(
             "\tcase v.{field} != nil:\n\t\treturn json.Marshal(map[string]any{{\"{variant}\": {value}}})\n"
         ));
@@ -357,6 +362,8 @@ struct UnionParts {
     types: String,
     /// Cases of `MarshalJSON`.
     writes: String,
+    /// For each variant, whether it is set.
+    sets: Vec<String>,
     /// Cases of the function that reads it.
     reads: String,
 }

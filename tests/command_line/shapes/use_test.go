@@ -153,8 +153,10 @@ func errorsAreTheSame(t *testing.T, client ShapesClient) {
 	}
 	_, err := client.Shape(background, Shape{Inner: pointer(Colour("Mauve"))})
 	fails(t, err, SandstormError{Code: "invalid"})
-	_, err = client.Shape(background, Shape{})
-	fails(t, err, SandstormError{Code: "invalid"})
+	for _, wrong := range []Shape{{}, {Empty: true, Inner: pointer(Colour("Red"))}} {
+		_, err = client.Shape(background, wrong)
+		fails(t, err, SandstormError{Code: "invalid"})
+	}
 	ended, end := context.WithCancel(background)
 	end()
 	_, err = client.Integer(ended, 1)

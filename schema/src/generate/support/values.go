@@ -195,6 +195,23 @@ func variantOf(from any) (name string, inside any, err error) {
 	return name, nil, err
 }
 
+// oneIsSet is an error if several fields of an enum are set, or none.
+func oneIsSet(name string, sets ...bool) error {
+	count := 0
+	for _, isSet := range sets {
+		if isSet {
+			count++
+		}
+	}
+	switch count {
+	case 0:
+		return errors.New(name + ": no field is set")
+	case 1:
+		return nil
+	}
+	return errors.New(name + ": several fields are set, and it has one variant")
+}
+
 // notNil is an empty list for none, which JSON would have as null.
 func notNil[T any](values []T) []T {
 	if values == nil {
