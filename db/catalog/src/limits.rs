@@ -19,6 +19,10 @@ pub const KILL_POLICY_INTERVAL_MS: u64 = 250;
 /// Seconds for which kills count, by default: time for an operator to notice them, and for a tenant to push a repaired
 /// version.
 pub const KILL_WINDOW_S: u32 = 60;
+/// How often a server that starts tries to lock its state directory again if it is locked, …
+pub const LOCK_RETRIES: u32 = 10;
+/// … and the time between two tries: longer than anything but a server has the lock.
+pub const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which a failed journal is written again without any change. A disk with space is noticed within seconds,
 /// and a full one is tried rarely.
 pub const JOURNAL_RETRY: Duration = Duration::from_secs(5);

@@ -50,6 +50,7 @@ mod session;
 mod shell;
 mod slow;
 mod stat;
+mod stop;
 mod table;
 mod tenant;
 mod test_runner;
@@ -155,8 +156,8 @@ enum CliCommand {
     Bench(bench::BenchArgs),
     /// Put a load on a running server, as one tenant or as hundreds, and report throughput and latency
     Load(Box<load::LoadArgs>),
-    /// Stop the server
-    Stop,
+    /// Stop the server, and wait until it has stopped
+    Stop(stop::StopArgs),
     /// Show whether the server runs, and where its ports are
     Health,
     /// Tokens of viewers: create, list, revoke; and a token or its hash for a configuration file: new, hash
@@ -352,10 +353,7 @@ fn run(cli: CommandLine, out: &OutputPrinter) -> Result<(), CliError> {
         CliCommand::Demo => demo::demo(out),
         CliCommand::Bench(args) => bench::bench(&args, out),
         CliCommand::Load(args) => load::load(&session(), &args, out),
-        CliCommand::Stop => {
-            session().control().shutdown()?;
-            out.done("the server stops")
-        }
+        CliCommand::Stop(args) => stop::stop(&session(), &args, out),
         CliCommand::Health => serve::health(&session(), out),
         CliCommand::Token(command) => token::run(session, &command, out),
         CliCommand::Operator(command) => token::operator(&session(), &command, out),

@@ -29,6 +29,8 @@ pub(super) struct CliSession {
     token: Option<String>,
     tenant: Option<String>,
     state: PathBuf,
+    /// The state directory named the server.
+    is_of_state_directory: bool,
     sealing: Sealing,
     timeout: Duration,
     control: OnceCell<Control>,
@@ -43,6 +45,7 @@ impl CliSession {
         let found = ControlFile::read(&state);
         let trust = global.fingerprint.clone().or_else(|| global.ca.clone());
         let (url, found) = locate_control_port(named.as_deref(), found, trust.is_some());
+        let is_of_state_directory = found.is_some();
         let pinned = || found.and_then(|found| found.fingerprint).and_then(|text| Trust::pin(&text));
         CliSession {
             server: host_of(&url).to_owned(),
@@ -51,6 +54,7 @@ impl CliSession {
             token: given(&global.token),
             tenant: given(&global.tenant),
             state,
+            is_of_state_directory,
             sealing: global.sealed,
             timeout: Duration::from_secs(global.timeout),
             control: OnceCell::new(),
@@ -60,6 +64,16 @@ impl CliSession {
     /// The state directory.
     pub(super) fn state(&self) -> &Path {
         &self.state
+    }
+
+    /// Whether the state directory is that of the server, which runs on this machine.
+    pub(super) fn is_of_state_directory(&self) -> bool {
+        self.is_of_state_directory
+    }
+
+    /// Host and port of the control port.
+    pub(super) fn server(&self) -> &str {
+        &self.server
     }
 
     /// The control port's address with its scheme.

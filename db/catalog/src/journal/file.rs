@@ -25,7 +25,7 @@ use crate::limits::{
     JOURNAL_BACKOFF_FACTOR, JOURNAL_LOG_EVERY, JOURNAL_RETRY, JOURNAL_SLOW_ATTEMPT, TRUNCATED_FILE_BYTES,
     TRUNCATED_FILES,
 };
-use crate::limits::{JOURNAL_GROWTH, JOURNAL_MIN_BYTES};
+use crate::limits::{JOURNAL_GROWTH, JOURNAL_MIN_BYTES, LOCK_RETRIES, LOCK_RETRY_INTERVAL};
 
 /// Name of the journal in the state directory.
 pub const JOURNAL_FILE: &str = "directory.journal";
@@ -346,7 +346,16 @@ fn lock(path: &Path) -> Result<File, JournalError> {
         opened => opened,
     };
     let file = file.map_err(|error| failed(&error))?;
-    match file.try_lock() {
+    // `sandstorm stop` looks whether the lock is free, and has it for that moment.
+    let mut locked = file.try_lock();
+    for _ in 0..LOCK_RETRIES {
+        if !matches!(locked, Err(TryLockError::WouldBlock)) {
+            break;
+        }
+        std::thread::sleep(LOCK_RETRY_INTERVAL);
+        locked = file.try_lock();
+    }
+    match locked {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(JournalError(format!(
             "another server runs with this state directory (it holds {}); stop it, or choose another with --state, or say \
