@@ -51,7 +51,8 @@ const PROVOCATIONS: &[(&str, AlertProvocation)] = &[
     (
         "SandstormTenantBesideNeighbours",
         Not("a p99 beside neighbours is compared with one from a quiet time, and how \
-         much longer it is depends on the machine; tests/endurance/neighbours.rs measures it"),
+         much longer it is depends on the machine; db/control/src/admin/tests/neighbours.rs \
+         provokes the ratio by times that it writes"),
     ),
     // One that floods uses all of its rate.
     ("SandstormQuotaNearlyUsed", Live(Busy, &["nearly", "floods"], "a tenant may have as many tables as it has")),

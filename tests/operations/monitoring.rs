@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::http::{get, has_program};
 use crate::common::process::Server;
-use crate::common::root;
+use crate::common::{eventually, root};
 use sandstorm_metrics::alerts::ALERT_RULES;
 
 fn rules_folder() -> PathBuf {
@@ -49,16 +49,29 @@ fn the_metrics_follow_the_conventions() {
     if !has_program("promtool", "prometheus") {
         return;
     }
-    let (server, viewer) = provoked_server();
-    let (status, text) = get(&server.control, "/metrics?old_names=false", &viewer);
-    assert_eq!(status, 200, "{text}");
+    let server = Server::start_as(&[]);
+    server.json("tenant create shop --quota tables=1");
+    server.json("table create items --tenant shop");
+    server.json("ext push ../ext/bad --tenant shop");
+    let ended = server.output("invoke bad table:items panic --tenant shop");
+    assert!(!ended.status.success(), "{ended:?}");
+    let made = server.json("token create prometheus");
+    let viewer = made["token"].as_str().expect("a token");
+    let mut text = String::new();
+    let has_extension = eventually(|| {
+        let (status, metrics) = get(&server.control, "/metrics?old_names=false", viewer);
+        assert_eq!(status, 200, "{metrics}");
+        text = metrics;
+        text.contains("\nsandstorm_extension_")
+    });
+    assert!(has_extension, "no series of the extension: {text}");
     let said = run_promtool(&root(), &["check", "metrics"], &text);
     assert_eq!(said, "", "it has remarks");
     // Each family has its meaning and its type, and every name in the rules is there.
     for rule in ALERT_RULES {
         for name in rule.expression.split("sandstorm_").skip(1) {
             let name = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
-            let has_series = ["extension_", "tenant_isolation", "tenant_beside", "table_hot_key", "up"]
+            let has_series = ["tenant_isolation", "tenant_beside", "table_hot_key", "up"]
                 .iter()
                 .all(|start| !name.starts_with(start));
             let line = format!("\nsandstorm_{name}");

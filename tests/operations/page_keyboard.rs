@@ -2,6 +2,7 @@
 //! where it is installed, with the keys that a person presses.
 
 use std::fs;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -64,8 +65,10 @@ fn the_first_reading_has_a_chart() {
     assert!(is_kept, "what a tenant used in two seconds is kept");
     let mut browser = HeadlessBrowser::start();
     without_second_reading(&mut browser);
+    let begun = Instant::now();
     sign_in(&mut browser, &server);
     browser.wait_for("document.querySelector('#past [data-past=requests] polyline') !== null");
+    println!("from the token to the first chart: {} ms", begun.elapsed().as_millis());
     assert_eq!(browser.evaluate("history.length"), json!(1), "the page has read once");
     assert_eq!(browser.complaints, [""; 0], "the console is silent");
 }

@@ -234,6 +234,8 @@ pub const ISOLATION_REQUESTS: u64 = 1_000;
 /// Tenants of which it is measured what neighbours cost them: those that send most. Each has up to five histograms of
 /// 7 KiB for each kind of requests that it sends, so all of them some 2 to 5 MiB.
 pub const ISOLATION_TENANTS: usize = 64;
+/// Bytes of the router's own words about a request that it does not understand, at most: they name a parameter.
+pub const REFUSAL_BYTES: usize = 4 << 10;
 /// Seconds for which a table's hottest keys are counted if the request gives no number.
 pub const HOT_SECONDS: u64 = 5;
 /// The same, at most: what a person waits for. The connection keeps its slot meanwhile.

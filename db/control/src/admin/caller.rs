@@ -16,6 +16,7 @@ use super::role::AccessRole;
 use super::{ControlState, MAX_ARTIFACT_BYTES, MAX_PUSH_BYTES};
 use crate::events::EventActor;
 use crate::http_listener::{BodyRemainder, buffer_short_body, close_after_response};
+use crate::limits::REFUSAL_BYTES;
 use sandstorm_accounts::limits::CHANGES_PER_S;
 use sandstorm_catalog::{TenantView, TokenMatch};
 use sandstorm_cluster::slot_source::PEER_KEY_HEADER;
@@ -111,7 +112,12 @@ pub(super) async fn guard(State(control): State<Arc<ControlState>>, request: Req
     let status = response.status();
     let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     if status.is_client_error() && !is_json {
-        let failure = ApiError::new(status, "invalid", "the request's path or query is not understood");
+        // What the router says, such as which parameter has no such name.
+        let why = axum::body::to_bytes(response.into_body(), REFUSAL_BYTES).await.unwrap_or_default();
+        let why = String::from_utf8_lossy(&why);
+        let text = "the request's path or query is not understood";
+        let text = if why.is_empty() { text.to_owned() } else { format!("{text}: {why}") };
+        let failure = ApiError::new(status, "invalid", text);
         response = failure.hint("names are percent-encoded UTF-8, and a limit is a number").into_response();
     }
     let is_known = has_token || response.extensions().get::<EventActor>().is_some();

@@ -220,4 +220,33 @@ mod tests {
         let why = verdict(&counts(100, 9, 0), &good).unwrap_or_default();
         assert_eq!(why, "9 of 100 calls were killed, of the other version 0 of 10000");
     }
+
+    fn timed(calls: u64, duration_ns: u64) -> VersionCounts {
+        let mut total = DurationCounts::default();
+        (0..calls).for_each(|_| total.note(duration_ns));
+        VersionCounts { total, ..counts(calls, 0, 0) }
+    }
+
+    #[test]
+    fn a_version_whose_p99_is_much_longer_than_the_others_is_not_called_any_more() {
+        let current = timed(10 * DEPLOY_CALLS, 4 * DEPLOY_SLOWER_NS);
+        for (tried, is_ended) in [
+            (timed(DEPLOY_CALLS, 20 * DEPLOY_SLOWER_NS), true),
+            (timed(DEPLOY_CALLS - 1, 20 * DEPLOY_SLOWER_NS), false),
+            (timed(DEPLOY_CALLS, 6 * DEPLOY_SLOWER_NS), false),
+            (timed(DEPLOY_CALLS, 4 * DEPLOY_SLOWER_NS), false),
+        ] {
+            let why = verdict(&tried, &current);
+            assert_eq!(why.is_some(), is_ended, "{why:?}");
+        }
+        // Many times as long, and not noticeably longer.
+        let short = timed(DEPLOY_CALLS, DEPLOY_SLOWER_NS / 100);
+        assert_eq!(verdict(&timed(DEPLOY_CALLS, DEPLOY_SLOWER_NS / 2), &short), None);
+        // One slow call of fifty is the p99, one of two hundred is not.
+        for (slow, is_ended) in [(DEPLOY_CALLS / 50, true), (DEPLOY_CALLS / 200, false)] {
+            let mut tried = timed(DEPLOY_CALLS, DEPLOY_SLOWER_NS);
+            (0..slow).for_each(|_| tried.total.note(100 * DEPLOY_SLOWER_NS));
+            assert_eq!(verdict(&tried, &current).is_some(), is_ended, "{slow}");
+        }
+    }
 }

@@ -113,8 +113,11 @@ impl Schedule {
 fn field(what: &str, text: &str, least: u32, most: u32) -> Result<u64, String> {
     let mut set = 0;
     for part in text.split(',') {
-        let wrong =
-            || format!("{what} {part:?}: write *, a number from {least} to {most}, a range, or a step such as */5");
+        let wrong = || {
+            format!(
+                "{what} {part:?}: write *, a number from {least} to {most}, a range, a step such as */5, or a list of these"
+            )
+        };
         let (range, step) = match part.split_once('/') {
             Some((range, step)) => (range, step.parse::<u32>().ok().filter(|step| *step > 0).ok_or_else(wrong)?),
             None => (part, 1),

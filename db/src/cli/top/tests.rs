@@ -123,7 +123,9 @@ fn rows_are_rates_between_two_reports_whatever_came_before() {
 fn a_thousand_tenants_take_no_more_drawing_than_fit_on_the_screen() {
     let mut model = model(TopView::Tenants, [report(1, 1_024)]);
     model.take(TopView::Tenants, report(2, 1_024), Vec::new());
+    let begun = std::time::Instant::now();
     let (lines, formatted) = screen_of(&model, 120, 40);
+    println!("drawn in {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
     assert_eq!(formatted, 36, "two lines above, the heading, the help");
     assert!(lines[0].starts_with("sandstorm: 1024 tenants, 2 workers"), "{}", lines[0]);
     assert!(lines[2].starts_with("TENANT") && lines[2].contains("CPU%"), "{}", lines[2]);
