@@ -2,6 +2,8 @@
 
 use std::ptr::NonNull;
 
+use sandstorm_api::abi;
+
 use super::GuestMemory;
 use crate::guest_value::{GuestAddress, GuestValue};
 
@@ -16,7 +18,8 @@ impl GuestMemory {
     /// The list of `len` values at an address, if all of it is granted.
     #[inline]
     pub(in super::super) fn list<T: GuestValue>(&self, first: GuestAddress, len: usize) -> Result<GuestList<T>, u32> {
-        let first = self.granted(first, len * size_of::<T>())?.cast();
+        let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| u32::try_from(bytes).ok());
+        let first = self.granted(first, bytes.ok_or(abi::STATUS_INVALID)? as usize)?.cast();
         Ok(GuestList { first, len })
     }
 }

@@ -2,6 +2,7 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use sandstorm_api::abi;
 use sandstorm_sandbox::{DataSegment, ModuleLayout};
 
 use crate::guest_memory::GuestMemory;
@@ -145,5 +146,17 @@ fn an_empty_record_has_an_address_wherever_records_are_copied() {
                 assert_ne!(memory.take_records(bytes), 0, "address 0 says that there is no record");
             }
         }
+    }
+}
+
+#[test]
+fn a_list_that_is_longer_than_any_memory_is_refused() {
+    let layout = &layouts()[0];
+    let mut memory = GuestMemory::new(|number| number).expect("addresses");
+    memory.prepare(1, 1, layout, layout.heap_base as usize + 20_000, 8 * MIB).expect("room");
+    assert!(memory.list::<u64>(layout.heap_base, 100).is_ok());
+    // Some of these wrap around to a length that is there.
+    for len in [1 << 28, 1 << 29, (1 << 61) + 1, usize::MAX / 8, usize::MAX] {
+        assert_eq!(memory.list::<u64>(layout.heap_base, len).err(), Some(abi::STATUS_INVALID), "{len}");
     }
 }
