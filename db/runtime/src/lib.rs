@@ -57,6 +57,7 @@ mod range;
 mod sample_slot;
 mod sandbox_calls;
 mod sandbox_commit;
+mod sandbox_lists;
 mod sandbox_own_calls;
 mod sandbox_ranges;
 mod sandbox_switch;

@@ -8,9 +8,9 @@
 
 use std::sync::atomic::Ordering;
 
-use sandstorm_api::abi::{self, MAX_CALL_KEYS};
+use sandstorm_api::abi;
 use sandstorm_extension::KillCause;
-use sandstorm_sandbox::guest_types::{GuestCursor, GuestKey, GuestRecord, GuestWrite};
+use sandstorm_sandbox::guest_types::{GuestCursor, GuestRecord, GuestWrite};
 use sandstorm_sandbox::{HostFunction, MEMORY_PIECE_BYTES};
 use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use sandstorm_store::{Participant, RecordRef, RecordTable, StoreCondition, WriteOptions, expiry_ms};
@@ -264,7 +264,7 @@ impl SandboxCall<'_> {
 
     /// The record under a key of a table of the invocation's, which has that id.
     #[inline]
-    fn find_in<'b>(
+    pub(super) fn find_in<'b>(
         &mut self,
         (id, table): (u64, &RecordTable),
         hash: u64,
@@ -288,7 +288,7 @@ impl SandboxCall<'_> {
 
     /// Copies a record into the window.
     #[inline]
-    fn hand_out(&mut self, record: &RecordRef<'_>) -> CallResult<GuestRecord> {
+    pub(super) fn hand_out(&mut self, record: &RecordRef<'_>) -> CallResult<GuestRecord> {
         let (key, value) = record.key_and_value();
         self.memory.align_records();
         let bytes = key.len() + value.len();
@@ -498,69 +498,6 @@ impl SandboxCall<'_> {
         if self.body.grow_guest_arena(self.memory, bytes) { Ok(()) } else { Err(abi::STATUS_OUT_OF_MEMORY.into()) }
     }
 
-    fn prefetch_many(&mut self, table: u64, keys: GuestAddress, count: u32, hashes: GuestAddress) -> CallResult<()> {
-        let (count, table) = (count_of(count)?, self.own_table(table)?);
-        self.body.pause.has_asked = true;
-        let (keys, hashes) = (self.memory.list::<GuestKey>(keys, count)?, self.memory.list::<u64>(hashes, count)?);
-        for index in 0..count {
-            // SAFETY: the call takes nothing of the module's memory back.
-            let key = unsafe { keys.get(index) };
-            let hash = table.hash(self.key(key.first, key.len)?);
-            table.prefetch_bucket(hash);
-            // SAFETY: as above.
-            unsafe { hashes.set(index, hash) };
-        }
-        Ok(())
-    }
-
-    fn prefetch_records(&mut self, table: u64, hashes: GuestAddress, count: u32) -> CallResult<()> {
-        let (count, table) = (count_of(count)?, self.own_table(table)?);
-        self.body.pause.has_asked = true;
-        let hashes = self.memory.list::<u64>(hashes, count)?;
-        // SAFETY: the invocation's pin is the protection that the buckets need. No memory is taken back meanwhile.
-        unsafe { table.prefetch_records_pinned((0..count).map(|index| hashes.get(index))) };
-        Ok(())
-    }
-
-    fn get_many(
-        &mut self,
-        table: u64,
-        keys: GuestAddress,
-        hashes: GuestAddress,
-        count: u32,
-        out: GuestAddress,
-    ) -> CallResult<()> {
-        let (count, table) = (count_of(count)?, (table, self.own_table(table)?));
-        let (keys, hashes) = (self.memory.list::<GuestKey>(keys, count)?, self.memory.list::<u64>(hashes, count)?);
-        let out = self.memory.list::<GuestRecord>(out, count)?;
-        // SAFETY: the lists have so many. The call takes nothing of the memory back: it grants more of it at most.
-        let key_and_hash = |index| unsafe { (keys.get(index), hashes.get(index)) };
-        if table.1.is_partial() {
-            // Before anything is copied: where a record is on the disk the call is made again.
-            for index in 0..count {
-                let (key, hash) = key_and_hash(index);
-                self.find_in(table, hash, self.key(key.first, key.len)?)?;
-            }
-            if self.body.shown.has_cold() {
-                return Err(self.body.met_cold().into());
-            }
-        }
-        for index in 0..count {
-            let (key, hash) = key_and_hash(index);
-            let record = match self.find_in(table, hash, self.key(key.first, key.len)?)? {
-                Some(record) => {
-                    let (key, value) = record.key_and_value();
-                    self.memory.prefetch_next_record(key.len() + value.len());
-                    self.hand_out(&record)?
-                }
-                None => ABSENT_RECORD,
-            };
-            // SAFETY: as above.
-            unsafe { out.set(index, record) };
-        }
-        Ok(())
-    }
-
     pub(super) fn write_at<T: super::guest_value::GuestValue>(
         &self,
         list: GuestAddress,
@@ -590,10 +527,5 @@ impl SandboxCall<'_> {
 }
 
 /// What stands in a list for a record that is not there.
-const ABSENT_RECORD: GuestRecord =
+pub(super) const ABSENT_RECORD: GuestRecord =
     GuestRecord { value: 0, value_len: 0, key: 1, key_len: 0, version: 0, flags: 0, reserved: 0 };
-
-/// The number of keys of a call, if it is not more than one takes.
-fn count_of(count: u32) -> Result<usize, u32> {
-    if count as usize > MAX_CALL_KEYS { Err(abi::STATUS_INVALID) } else { Ok(count as usize) }
-}
