@@ -475,9 +475,15 @@ impl Engine {
             self.side.watchdog().take_spare(&mut spare, IDLE_INVOCATIONS / 2);
             let is_any = !spare.is_empty();
             spare.into_iter().for_each(|idle| self.idle.keep(idle.owner(), idle));
-            return if is_any { self.idle.take_any() } else { None };
+            if is_any {
+                return self.idle.take_any();
+            }
         }
-        if self.idle.len() >= self.idle_for_owners { self.idle.take_for_another() } else { None }
+        if self.idle.len() >= self.idle_for_owners {
+            return self.idle.take_for_another();
+        }
+        self.idle.note_room();
+        None
     }
 
     /// Keeps an idle invocation; where many gather, as on a worker that steals, half of them go to engines that have

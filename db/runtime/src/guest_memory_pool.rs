@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::guest_memory::GuestMemory;
 use super::idle_lists::IdleLists;
 use super::sandbox_switch::host_stub;
-use super::tenant_permits::PermitPool;
+use super::tenant_permits::{PermitPool, TenantPermit};
 use crate::limits::{GUEST_MEMORIES_CACHED, GUEST_MEMORIES_FOR_OWNERS};
 use sandstorm_catalog::TenantView;
 
@@ -87,6 +87,12 @@ impl GuestMemoryPool {
         }
     }
 
+    /// Idle memories.
+    #[cfg(test)]
+    pub(super) fn idle_len(&self) -> usize {
+        self.idle.len()
+    }
+
     /// Gives tenants one another's memories from now on, rather than new ones, where so many are idle.
     #[cfg(test)]
     pub(super) fn make_no_more_than(&mut self, for_owners: usize) {
@@ -114,25 +120,41 @@ impl GuestMemoryPool {
         {
             return Ok(Some(TakenMemory { memory, charge }));
         }
-        let usage = &view.tenant.usage;
-        let permit = self.permits.take(usage).or_else(|| {
-            // An idle memory of this pool makes room.
-            drop(self.idle.take_any());
-            self.permits.take(usage)
-        });
-        let Some(permit) = permit else { return Ok(None) };
+        let Some((permit, handed_on)) = self.take_permit(view) else { return Ok(None) };
         // Before so many are taken that this one would be given up at its end.
         let is_full = self.idle.len() >= self.for_owners || self.permits.is_nearly_half_taken();
-        let mut memory = match is_full.then(|| self.idle.take_for_another()).flatten() {
+        let handed_on = handed_on.or_else(|| is_full.then(|| self.idle.take_for_another()).flatten());
+        let mut memory = match handed_on {
             // Clearing one costs less than making one.
             Some(mut other) => {
                 other.wipe()?;
                 other
             }
-            None => self.make()?,
+            None => {
+                if !is_full {
+                    self.idle.note_room();
+                }
+                self.make()?
+            }
         };
         memory.permit = Some(permit);
         Ok(Some(TakenMemory { memory, charge: None }))
+    }
+
+    /// Takes a permit for a tenant. Where none is left, an idle memory of this pool loses its own, if the tenant may have
+    /// one then: it is the memory that the tenant gets, once it is wiped.
+    fn take_permit(&mut self, view: &TenantView) -> Option<(TenantPermit, Option<PooledMemory>)> {
+        let usage = &view.tenant.usage;
+        if let Some(permit) = self.permits.take(usage) {
+            return Some((permit, None));
+        }
+        if !self.permits.has_permit_once_one_is_back(usage) {
+            return None;
+        }
+        let mut other = self.idle.take_for_another()?;
+        drop(other.permit.take());
+        // Another worker may have been faster.
+        Some((self.permits.take(usage)?, Some(other)))
     }
 
     fn make(&mut self) -> io::Result<PooledMemory> {

@@ -40,9 +40,10 @@ pub(super) struct IdleLists<T> {
     order: VecDeque<u64>,
     /// Tenants that came while there was no room, each once, the last one last. Others get what they leave before they
     /// get anything of those in the order.
-    newcomers: Vec<u64>,
+    newcomers: VecDeque<u64>,
     len: usize,
-    /// How many there were when one was last asked for another tenant: then there is no room for more.
+    /// How many there were when one was last asked for another tenant: then there is no room for more, until it is said
+    /// that there is ([`IdleLists::note_room`]).
     full_at: usize,
     counted: Newcomers,
 }
@@ -54,7 +55,7 @@ impl<T> IdleLists<T> {
             last: TenantList::default(),
             lists: HashMap::new(),
             order: VecDeque::new(),
-            newcomers: Vec::new(),
+            newcomers: VecDeque::new(),
             len: 0,
             full_at: usize::MAX,
             counted: Newcomers::default(),
@@ -82,12 +83,18 @@ impl<T> IdleLists<T> {
         self.take_newcomers().or_else(|| self.take_any())
     }
 
+    /// Notes that a new one is made for a tenant that has none of its own: there is room, so what it leaves stays its
+    /// own. There may have been none before, where other engines had what all of them share.
+    pub(super) fn note_room(&mut self) {
+        self.full_at = usize::MAX;
+    }
+
     /// Takes the latest that a newcomer has left.
     fn take_newcomers(&mut self) -> Option<T> {
-        while let Some(tenant) = self.newcomers.pop() {
+        while let Some(tenant) = self.newcomers.pop_back() {
             let (taken, has_more) = self.take_queued(tenant);
             if has_more {
-                self.newcomers.push(tenant);
+                self.newcomers.push_back(tenant);
             }
             if taken.is_some() {
                 return taken;
@@ -96,8 +103,18 @@ impl<T> IdleLists<T> {
         None
     }
 
-    /// Takes one of any tenant's, of one after the other.
+    /// Takes one of any tenant's: of the newcomer that has waited longest, so that the others find their own. Where
+    /// there are no newcomers it is of one tenant after the other.
     pub(super) fn take_any(&mut self) -> Option<T> {
+        while let Some(tenant) = self.newcomers.pop_front() {
+            let (taken, has_more) = self.take_queued(tenant);
+            if has_more {
+                self.newcomers.push_front(tenant);
+            }
+            if taken.is_some() {
+                return taken;
+            }
+        }
         while let Some(tenant) = self.order.pop_front() {
             let (taken, has_more) = self.take_queued(tenant);
             if has_more {
@@ -107,8 +124,7 @@ impl<T> IdleLists<T> {
                 return taken;
             }
         }
-        // Those of newcomers are all that there is.
-        self.take_newcomers()
+        None
     }
 
     /// Takes one of a tenant that was just taken from its queue, and returns whether it has more. A tenant that has
@@ -138,7 +154,7 @@ impl<T> IdleLists<T> {
 
     fn queue(&mut self, tenant: u64) {
         if self.len + 1 >= self.full_at && !self.counted.next_stays() {
-            self.newcomers.push(tenant);
+            self.newcomers.push_back(tenant);
         } else {
             self.order.push_back(tenant);
         }
@@ -270,6 +286,36 @@ mod tests {
             }
             assert!(tenants.clone().all(|tenant| call(&mut idle, ROOM, tenant)), "they find their own from then on");
         }
+    }
+
+    #[test]
+    fn what_is_given_up_is_a_newcomers_before_it_is_that_of_a_tenant_with_room_for_good() {
+        const ROOM: usize = 8;
+        let mut idle = IdleLists::new();
+        (1..=ROOM as u64).for_each(|resident| assert!(!call(&mut idle, ROOM, resident)));
+        // One of the residents', which has waited longest, is a newcomer's from now on.
+        call(&mut idle, ROOM, 100);
+        assert_eq!(idle.take_any(), Some(100));
+        assert!((2..=ROOM as u64).all(|resident| idle.take_any() == Some(resident)), "then one after the other");
+        assert_eq!(idle.take_any(), None);
+    }
+
+    #[test]
+    fn tenants_that_get_new_ones_are_no_newcomers_though_there_was_no_room_before() {
+        let mut idle = IdleLists::new();
+        (1..=4).for_each(|tenant| assert!(!call(&mut idle, 2, tenant)));
+        assert_eq!((idle.len(), idle.newcomers.len()), (2, 1), "the last one used another's");
+        for tenant in 10..40 {
+            assert!(idle.take_own(tenant).is_none());
+            idle.note_room();
+            idle.keep(tenant, tenant);
+        }
+        assert_eq!((idle.newcomers.len(), idle.order.len()), (1, 31));
+        // What newcomers hand on from now on is no one's of these.
+        for newcomer in 100..100 + u64::from(NEWCOMERS_PER_RESIDENT) / 2 {
+            call(&mut idle, 32, newcomer);
+        }
+        assert!((10..40).all(|tenant| call(&mut idle, 32, tenant)), "they find their own");
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl PermitPool {
         own == 0 || self.allows(self.taken(), own)
     }
 
+    /// Returns whether the tenant could have one more once another's permit is back.
+    pub(super) fn has_permit_once_one_is_back(&self, usage: &TenantUsage) -> bool {
+        self.allows(self.taken().saturating_sub(1), (self.of_tenant)(usage).load(Relaxed))
+    }
+
     fn allows(&self, taken: usize, own: usize) -> bool {
         DynamicThreshold::of(self.limit.load(Relaxed)).admits(taken, own)
     }

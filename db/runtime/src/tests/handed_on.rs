@@ -105,3 +105,26 @@ fn where_half_of_all_memories_are_taken_tenants_use_those_that_are_there() {
     let made = world.engine.memories().made;
     assert!((3..=5).contains(&made), "{made}: a memory was made for a call, and given up at its end");
 }
+
+#[test]
+fn where_permits_have_run_out_a_tenant_gets_one_idle_memory_and_the_others_stay() {
+    let (mut world, views) = crowded_world();
+    let permits = Arc::clone(&world.shared.watchdog.shared().permits.memories);
+    let pool = world.engine.memories();
+    pool.make_no_more_than(usize::MAX);
+    let taken: Vec<_> = views[..3].iter().map(|view| pool.take(view).unwrap().expect("a permit").memory).collect();
+    for (mut memory, view) in taken.into_iter().zip(&views) {
+        memory.owner = view.tenant.serial;
+        pool.keep(memory, 1 << 20, |_| None);
+    }
+    permits.set_limit(3);
+    let first = pool.take(&views[3]).unwrap().expect("an idle memory's permit");
+    assert_eq!((first.memory.owner, pool.made, pool.idle_len(), permits.taken()), (0, 3, 2, 3));
+    let second = pool.take(&views[3]).unwrap().expect("the same once more");
+    assert_eq!((second.memory.owner, pool.made, pool.idle_len(), permits.taken()), (0, 3, 1, 3));
+    // It has its share now, so nothing is given up for it.
+    assert!(pool.take(&views[3]).unwrap().is_none());
+    assert_eq!((pool.idle_len(), permits.taken()), (1, 3));
+    let own = pool.take(&views[2]).unwrap().expect("its own");
+    assert_eq!(own.memory.owner, views[2].tenant.serial, "it finds what it left");
+}
