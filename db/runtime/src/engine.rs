@@ -443,6 +443,12 @@ impl Engine {
         self.side.stacks().stop_making_stacks();
     }
 
+    /// Keeps no more than so many side stacks from now on; others are handed on.
+    #[cfg(test)]
+    pub(super) fn keep_no_more_stacks_than(&mut self, room: usize) {
+        self.side.stacks().keep_no_more_than(room);
+    }
+
     /// Gives tenants one another's idle invocations from now on, rather than new ones.
     #[cfg(test)]
     pub(super) fn stop_making_invocations(&mut self) {

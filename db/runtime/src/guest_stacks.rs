@@ -175,6 +175,12 @@ impl GuestStackPool {
         self.limit = 0;
     }
 
+    /// Keeps no more than so many, however many other pools have.
+    #[cfg(test)]
+    pub(super) fn keep_no_more_than(&mut self, room: usize) {
+        (self.limit, self.room) = (usize::MAX, room);
+    }
+
     /// Returns the stack to run on.
     pub(super) fn current(&self) -> &GuestStack {
         &self.current

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sandstorm_api::abi;
 
 use super::*;
+use crate::limits::NEWCOMERS_STACKS;
 
 /// Bytes of a picture of the registers: words first, then vector registers of 64 bytes.
 pub(super) const REGISTERS_BYTES: usize = VECTORS + 32 * 64;
@@ -393,5 +394,17 @@ fn no_stack_tells_one_tenant_what_another_had_on_it() {
             world.view = Arc::clone(&bob);
             assert_eq!(found(&mut world), 0, "round {round}");
         }
+    }
+}
+
+#[test]
+fn no_stack_that_is_handed_on_in_a_crowd_tells_one_tenant_what_another_had_on_it() {
+    let mut world = World::new();
+    world.engine.keep_no_more_stacks_than(NEWCOMERS_STACKS + 8);
+    for (number, view) in world.crowd(4 * NEWCOMERS_STACKS).into_iter().enumerate() {
+        world.view = view;
+        assert_eq!(found(&mut world), 0, "tenant {number}");
+        assert_eq!(world.run(&native(scribbles_below), b"", long()).0, PollOutcome::Done);
+        assert!(found(&mut world) >= 290 << 10, "it sees its own");
     }
 }

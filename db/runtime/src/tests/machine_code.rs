@@ -8,6 +8,7 @@ use sandstorm_sandbox::layout::{PAGE_BYTES, WASM_PAGE_BYTES};
 use sandstorm_sandbox::{HostFunction, ModuleLayout, SandboxImage};
 
 use super::*;
+use crate::limits::NEWCOMERS_STACKS;
 
 /// The bytes between two labels of the assembly in a test.
 macro_rules! code_between {
@@ -363,6 +364,30 @@ fn no_stack_of_sandboxed_code_tells_one_tenant_what_another_had_on_it() {
                 assert_eq!(run(&ada, DEEPEST, false), 0, "after {frames} frames");
             }
         }
+    }
+}
+
+#[test]
+fn no_sandboxed_stack_that_is_handed_on_in_a_crowd_tells_one_tenant_what_another_had_on_it() {
+    /// Frames that lie within what is accessible at first, and far beyond it.
+    const FRAMES: [u32; 2] = [4, 60];
+    let code = code_between!(sandstorm_test_deep_begin, sandstorm_test_deep_end);
+    let extension = load(&image(one_page(), code, 0)).unwrap();
+    let mut world = World::new();
+    world.engine.keep_no_more_stacks_than(NEWCOMERS_STACKS + 8);
+    for (number, view) in world.crowd(4 * NEWCOMERS_STACKS).into_iter().enumerate() {
+        world.view = view;
+        let mut run = |frames: u32, writes: bool| {
+            let args = [frames.to_le_bytes(), u32::from(writes).to_le_bytes()].concat();
+            let (end, reply, text) = world.run(&extension, &args, long());
+            assert_eq!(end, PollOutcome::Done, "{frames} frames: {text}");
+            u64::from_le_bytes(reply.try_into().unwrap())
+        };
+        // Some look far below, which opens their stacks; the others' stay closed.
+        let frames = FRAMES[number / 3 % 2];
+        assert_eq!(run(frames, false), 0, "tenant {number}");
+        run(frames, true);
+        assert!(run(frames, false) >= u64::from(frames) * 100, "it sees its own");
     }
 }
 

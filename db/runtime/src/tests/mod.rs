@@ -93,6 +93,16 @@ impl World {
         World { engine, participant: shared.epochs.register(), view: shared.view("ada"), shared }
     }
 
+    /// So many more tenants.
+    fn crowd(&self, tenants: usize) -> Vec<Arc<TenantView>> {
+        let of_crowd = |number: usize| {
+            let name = format!("of-crowd-{number}");
+            self.shared.directory.create_tenant(NewTenant::named(&name)).unwrap();
+            self.shared.view(&name)
+        };
+        (0..tenants).map(of_crowd).collect()
+    }
+
     fn table(&self) -> &TableEntry {
         self.view.table_by_name("numbers").unwrap()
     }
