@@ -29,6 +29,8 @@ pub(super) struct VerifiedPeers {
     tenants_by_count: BTreeSet<(usize, u32)>,
     /// Grows with each new address.
     changes: u64,
+    /// What was noted last: all packets of a burst mostly say the same.
+    last: Option<(PeerAddr, u32, u64)>,
 }
 
 impl VerifiedPeers {
@@ -40,11 +42,15 @@ impl VerifiedPeers {
             brought: HashMap::new(),
             tenants_by_count: BTreeSet::new(),
             changes: 0,
+            last: None,
         }
     }
 
     /// Notes that the address has shown the token of a tenant (or the tenant needs none).
     pub(super) fn note(&mut self, peer: PeerAddr, tenant: u32, now_us: u64) {
+        if self.last.replace((peer, tenant, now_us)) == Some((peer, tenant, now_us)) {
+            return;
+        }
         let entry = self.peers.entry(peer).or_default();
         let new = entry.tenants == [0; TENANTS_PER_PEER];
         entry.seen_us = now_us;
@@ -150,6 +156,17 @@ mod tests {
         assert!(known.allows(peer(50), 3, 2), "and who comes late is let in");
         assert_eq!((known.peers.len(), known.brought.values().map(VecDeque::len).sum::<usize>()), (100, 100));
         assert_eq!(known.tenants_by_count.iter().map(|(number, _)| number).sum::<usize>(), 100);
+    }
+
+    #[test]
+    fn an_address_that_has_lost_its_place_gets_it_back_when_it_shows_its_token_again() {
+        let mut known = VerifiedPeers::new(1);
+        for _ in 0..3 {
+            for port in [1, 1, 2, 2] {
+                known.note(peer(port), 7, 0);
+                assert!(known.allows(peer(port), 7, 0), "port {port}");
+            }
+        }
     }
 
     #[test]
