@@ -141,8 +141,8 @@ impl GuestMemoryPool {
         Ok(Some(TakenMemory { memory, charge: None }))
     }
 
-    /// Takes a permit for a tenant. Where none is left, an idle memory of this pool loses its own, if the tenant may have
-    /// one then: it is the memory that the tenant gets, once it is wiped.
+    /// Takes a permit for a tenant. Where none is left, an idle memory of this pool loses its own, if the tenant may
+    /// have one then: it is the memory that the tenant gets, once it is wiped.
     fn take_permit(&mut self, view: &TenantView) -> Option<(TenantPermit, Option<PooledMemory>)> {
         let usage = &view.tenant.usage;
         if let Some(permit) = self.permits.take(usage) {
