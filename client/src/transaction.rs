@@ -13,6 +13,7 @@ use sandstorm_net::rpc::{CommitRow, CommitRows, CommitStep, push_commit_row};
 
 use crate::client::{successor_key, unexpected_reply};
 use crate::commit_message::CommitMessage;
+use crate::error::not_a_number;
 use crate::message::{Direction, KeyedRecord, Message, Record, Reply, whole_ms};
 use crate::replies::decode_single_reply;
 use crate::{Client, Error, limits};
@@ -268,7 +269,7 @@ impl ClientTransaction {
     pub async fn increment(&mut self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
         let found = self.get(table, key).await?;
         let (text, flags) = found.as_ref().map_or((&b"0"[..], 0), |found| (&found.value[..], found.flags));
-        let sum = decimal(text).and_then(|number| number.checked_add(delta)).ok_or(Error::NotANumber)?;
+        let sum = decimal(text).and_then(|number| number.checked_add(delta)).ok_or_else(|| not_a_number(key))?;
         self.put_with(table, key, sum.to_string().as_bytes(), flags, None);
         Ok(sum)
     }

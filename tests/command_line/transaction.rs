@@ -165,7 +165,7 @@ fn what_does_not_hold_or_is_no_step_has_a_name_and_writes_nothing() {
         ("put items apple 4 --if-version 77", "condition_failed", "not 77"),
         ("del items apple --if-version 77", "condition_failed", "not 77"),
         ("check orders 1 --version 3", "condition_failed", "the transaction itself has written it"),
-        ("incr orders 1", "not_a_number", "not a decimal number"),
+        ("incr orders 1", "not_a_number", "the value under the key \"1\" is not a decimal number"),
         ("incr items apple 9223372036854775807", "not_a_number", "does not fit"),
         ("range items a b", "not_ordered", "is not ordered"),
         ("count items", "not_ordered", "is not ordered"),
@@ -294,8 +294,11 @@ fn a_transaction_in_rust_counts_and_checks() {
     assert_eq!((&apple.value[..], apple.flags), (&b"41"[..], 7));
     for wrong in [&b"three"[..], b"+3", b" 3", b"", b"9223372036854775807"] {
         client.put(items, b"wrong", wrong, &PutOptions::default()).unwrap();
-        assert_eq!(client.transaction().increment(items, b"wrong", 1), Err(Error::NotANumber));
-        assert_eq!(client.increment(items, b"wrong", 1), Err(Error::NotANumber), "as the server's own");
+        let refused = client.transaction().increment(items, b"wrong", 1);
+        let names_key =
+            |error: &Error| error.to_string().starts_with("the value under the key \"wrong\" is not a decimal");
+        assert!(matches!(&refused, Err(error @ Error::NotANumber { .. }) if names_key(error)), "{refused:?}");
+        assert_eq!(client.increment(items, b"wrong", 1), refused, "as the server's own");
     }
     // Two that count the same: one of them runs again.
     let (mut first, mut second) = (client.transaction(), client.transaction());

@@ -185,6 +185,7 @@ class PlainTest(unittest.TestCase):
             with self.assertRaises(sandstorm.SandstormError) as refused:
                 client.transaction().increment("items", "wrong")
             self.assertEqual(refused.exception.code, "not_a_number")
+            self.assertIn('under the key "wrong" is not', str(refused.exception))
         conditions = [
             ({"if_absent": True}, "missing"),
             ({"if_present": True}, "counter"),

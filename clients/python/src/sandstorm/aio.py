@@ -441,7 +441,7 @@ class AsyncTransaction:
         """Adds to the decimal number under a key, 0 when absent, when it is committed; the sum. Flags stay, a time to
         live ends."""
         record = await self.get_record(table, key)
-        value = added(b"0" if record is None else record.value, delta)
+        value = added(key, b"0" if record is None else record.value, delta)
         self._state.put(await self._client.table_id(table), key, str(value), None, record.flags if record else 0)
         return value
 

@@ -64,7 +64,7 @@ class ExpectedRecord:
             raise Conflict("conflict", "the record is not as the write's condition asks")
 
 
-def added(text: bytes, delta: int) -> int:
+def added(key: Bytes, text: bytes, delta: int) -> int:
     """The sum of a decimal number, as the server's increment reads it, and another."""
     # Python reads no numbers of thousands of digits; 64 bits have 19, behind any zeros.
     digits = text.lstrip(b"-").lstrip(b"0")
@@ -73,7 +73,9 @@ def added(text: bytes, delta: int) -> int:
         sum_ = number + delta
         if -(1 << 63) <= number < 1 << 63 and -(1 << 63) <= sum_ < 1 << 63:
             return sum_
-    raise SandstormError("not_a_number", "the value is not a decimal number, or the sum does not fit 64 bits")
+    shown = repr(as_bytes(key)[:64])[2:-1]
+    why = f'the value under the key "{shown}" is not a decimal number, or the sum does not fit in 64 bits'
+    raise SandstormError("not_a_number", why)
 
 
 class TransactionState:
