@@ -354,6 +354,9 @@ class Transaction:
                 self._state.note_count(number, (b"", b""), keys)
                 return None
             # Another has come between the two questions.
+        # Both answers are noted. They cannot hold at one moment, so the transaction begins anew.
+        self._state.note_count(number, (b"", b""), place)
+        self._state.note_count(number, (b"", b""), keys)
         raise TransactionConflict("conflict", "others write to the table all the time; run it again", b"")
 
     def ttl(self, table: str, key: Bytes) -> Optional[float]:
