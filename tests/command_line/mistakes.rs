@@ -191,7 +191,7 @@ const COMMANDS: &[Mistake] = &[
     mistake("transaction 'check t text --is 3' 'del t text'", &["step 1", "is hello", "nothing is written"]),
     mistake(
         "transaction 'remove t text'",
-        &["step 1", "get, range, check, put, del, incr, count, rank, nth, ttl and touch"],
+        &["step 1", "get, range, check, put, del, del-range, incr, count, rank, nth, ttl and touch"],
     ),
     mistake("import absent.json", &["absent.json", "sandstorm export"]),
     misused("tabel list", &["tabel", "table"]),

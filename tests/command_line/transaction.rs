@@ -131,6 +131,16 @@ fn steps_ask_for_positions_and_times_to_live() {
     ]);
     assert_eq!(found["steps"], expected);
 
+    // A range goes with what the transaction has written into it, and no more of it than a limit.
+    let steps = ["put orders 0004 x", "del-range orders 0003 '' --limit 1", "del-range orders '' ''", "count orders"];
+    let found = succeeds(&transaction(&server, &[&["--json"], &steps[..]].concat()));
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["steps"], json!([{"ok": true}, {"deleted": 1}, {"deleted": 2}, {"count": 0}]));
+    assert_eq!(succeeds(&transaction(&server, &["del-range orders '' 0009"])), "0\ncommitted\n");
+    assert_eq!(server.json("count orders"), json!({"count": 0}));
+    server.json("put orders 0002 x");
+    server.json("put orders 0003 x");
+
     // A write into what was counted is found.
     let lines = "begin\ncount orders\nput items counted 1\n";
     let mut command = server.command();
@@ -170,6 +180,9 @@ fn what_does_not_hold_or_is_no_step_has_a_name_and_writes_nothing() {
         ("range items a b", "not_ordered", "is not ordered"),
         ("count items", "not_ordered", "is not ordered"),
         ("rank items a", "not_ordered", "is not ordered"),
+        ("del-range items a b", "not_ordered", "is not ordered"),
+        ("del-range orders", "usage", "FROM"),
+        ("del-range orders a b --limit 0", "usage", "0 is not in"),
         ("nth items 0", "not_ordered", "is not ordered"),
         ("nth orders", "usage", "POSITION"),
         ("touch items apple", "usage", "--never"),
@@ -198,6 +211,12 @@ fn what_does_not_hold_or_is_no_step_has_a_name_and_writes_nothing() {
     let output = with_lines(&server, "transaction --json", &many);
     let shown = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && shown.contains("too_large") && shown.contains("256"), "{shown}");
+    let most: String = (0..256).map(|number| format!("put orders {number} x\n")).collect();
+    succeeds(&with_lines(&server, "transaction", &most));
+    server.json("put orders more x");
+    let (code, shown) = refused(&server, &[before, "del-range orders '' ''"]);
+    assert!(code == "too_large" && shown.contains("step 2, `") && shown.contains("smaller limit"), "{code}: {shown}");
+    assert_eq!(server.json("count orders"), json!({"count": 257}));
 }
 
 /// Transfers of several processes at once: each is made once, though they meet at the same records.

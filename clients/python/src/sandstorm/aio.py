@@ -27,7 +27,7 @@ from .change_feed import FeedState
 from .errors import Busy, SandstormError, TransactionConflict
 from .native import NativeClient
 from .operations import Bytes, Change, KeyedRecord, Measured, Record, Request
-from .transaction_state import PAUSES, ExpectedRecord, Span, TransactionState, added
+from .transaction_state import MAX_WRITES, PAUSES, ExpectedRecord, Span, TransactionState, added
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -453,6 +453,15 @@ class AsyncTransaction:
         if if_version is not None:
             ExpectedRecord(version=if_version).check(await self.get_record(table, key))
         self._state.delete(await self._client.table_id(table), key)
+
+    async def delete_range(self, table: str, start: Bytes, end: Bytes, *, limit: Optional[int] = None) -> int:
+        """Deletes records of an ordered table with start <= key < end (empty `end`: to its end), the smallest keys first
+        and at most `limit`, when the transaction is committed; how many. Fewer than `limit`: nothing is left at the
+        commit. More than the 256 records that a transaction may write are refused, and none of them is deleted."""
+        # One more than may be written: that there are so many is all that has to be known.
+        most = MAX_WRITES + 1 if limit is None else min(limit, MAX_WRITES + 1)
+        found = await self.range(table, start, end, limit=most)
+        return self._state.delete_range(await self._client.table_id(table), found)
 
     async def commit(self) -> None:
         """Makes all writes, or raises TransactionConflict, whose `key` others have changed."""
