@@ -403,6 +403,14 @@ impl BlockingTransaction {
         self.transaction.delete(table, key);
     }
 
+    /// See [`ClientTransaction::delete_range`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_range(&mut self, table: u64, from: &[u8], to: &[u8], limit: usize) -> Result<usize, Error> {
+        self.runtime.block_on(self.transaction.delete_range(table, from, to, limit))
+    }
+
     /// See [`ClientTransaction::commit`].
     ///
     /// # Errors

@@ -11,6 +11,9 @@ use crate::Error;
 pub(crate) const TOO_MANY_RANGES: &str = "a transaction has read over 256 ranges and counts";
 /// The text for one over [`COMMIT_BYTES`] of keys that it has read, or [`COMMIT_ROW_BYTES`] of those of its ranges.
 pub(crate) const TOO_LONG_KEYS: &str = "the keys that a transaction has read are over 1 MiB";
+/// The text for a range whose deletes are over [`COMMIT_WRITES`].
+pub(crate) const TOO_MANY_DELETES: &str =
+    "a transaction writes over 256 keys: delete the range by a smaller limit, in several transactions";
 
 /// The steps of a transaction's commit.
 #[derive(Debug, Default)]

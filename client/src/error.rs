@@ -27,8 +27,11 @@ pub enum Error {
         key: Vec<u8>,
     },
     /// The value under the key is no number, or the sum would overflow.
-    #[error("the value is not a decimal number, or the sum does not fit 64 bits; put a number there first")]
-    NotANumber,
+    #[error("{text}; put a number there first")]
+    NotANumber {
+        /// Tells which key it is.
+        text: String,
+    },
     /// The table is full, or too many of its replaced records are still being read, which is over in a moment.
     #[error("out of memory: {text}")]
     OutOfMemory {
@@ -201,7 +204,7 @@ impl Error {
             RpcStatus::Failed => Error::Failed { code: u32::try_from(answer.number).unwrap_or(u32::MAX), text: text() },
             RpcStatus::Overloaded => Error::Overloaded,
             RpcStatus::Stale => Error::Stale,
-            RpcStatus::NotANumber => Error::NotANumber,
+            RpcStatus::NotANumber => Error::NotANumber { text: text() },
             RpcStatus::Suspended => Error::Suspended { text: text() },
             RpcStatus::ShuttingDown => Error::ShuttingDown,
             RpcStatus::ReadOnly => Error::ReadOnly,
@@ -216,7 +219,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Error::Conflict | Error::TransactionConflict { .. } => "conflict",
-            Error::NotANumber => "not_a_number",
+            Error::NotANumber { .. } => "not_a_number",
             Error::OutOfMemory { .. } => "out_of_memory",
             Error::OverQuota { .. } => "over_quota",
             Error::TooLarge { .. } => "too_large",
@@ -282,6 +285,14 @@ pub fn cause_name(cause: KillCause) -> &'static str {
 /// The kind of an extension's error by its name; a number without one as it stands.
 fn failure_text(code: u32) -> Cow<'static, str> {
     failure_name(u64::from(code)).map_or_else(|| Cow::Owned(format!("code {code}")), Cow::Borrowed)
+}
+
+/// What an increment of a key's record has met that is no number, as a server says it.
+pub(crate) fn not_a_number(key: &[u8]) -> Error {
+    let shown = shown_key(key);
+    Error::NotANumber {
+        text: format!("the value under {shown} is not a decimal number, or the sum does not fit in 64 bits"),
+    }
 }
 
 /// A key in a text: as much of it as tells which it is.

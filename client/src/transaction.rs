@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rand::Rng;
-use sandstorm_net::rpc::{CommitRow, CommitRows, CommitStep, push_commit_row};
+use sandstorm_net::rpc::{COMMIT_WRITES, CommitRow, CommitRows, CommitStep, push_commit_row};
 
 use crate::client::{successor_key, unexpected_reply};
-use crate::commit_message::CommitMessage;
+use crate::commit_message::{CommitMessage, TOO_MANY_DELETES};
+use crate::error::not_a_number;
 use crate::message::{Direction, KeyedRecord, Message, Record, Reply, whole_ms};
 use crate::replies::decode_single_reply;
 use crate::{Client, Error, limits};
@@ -268,7 +269,7 @@ impl ClientTransaction {
     pub async fn increment(&mut self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
         let found = self.get(table, key).await?;
         let (text, flags) = found.as_ref().map_or((&b"0"[..], 0), |found| (&found.value[..], found.flags));
-        let sum = decimal(text).and_then(|number| number.checked_add(delta)).ok_or(Error::NotANumber)?;
+        let sum = decimal(text).and_then(|number| number.checked_add(delta)).ok_or_else(|| not_a_number(key))?;
         self.put_with(table, key, sum.to_string().as_bytes(), flags, None);
         Ok(sum)
     }
@@ -276,6 +277,41 @@ impl ClientTransaction {
     /// Deletes a record when the transaction is committed, if there is one then.
     pub fn delete(&mut self, table: u64, key: &[u8]) {
         self.writes.insert((table, key.to_vec()), None);
+    }
+
+    /// Deletes records of an ordered table with `from <= key < to` (empty `to`: to the end), the smallest keys first
+    /// and at most `limit`, when the transaction is committed; gives how many. If it is fewer than `limit`, nothing is
+    /// left there: at the commit too, since a record that came into the range is a conflict. What the transaction
+    /// itself has written is seen. The records travel to the client, as those of a [`ClientTransaction::range`].
+    ///
+    /// ```no_run
+    /// # use sandstorm_client::{Client, Error};
+    /// /// Empties a cart into an order: what is put into the cart meanwhile is not lost.
+    /// async fn order(client: &Client, carts: u64, orders: u64) -> Result<usize, Error> {
+    ///     client
+    ///         .transact(async |transaction| {
+    ///             let articles = transaction.delete_range(carts, b"ann:", b"ann;", 100).await?;
+    ///             transaction.put(orders, b"ann", articles.to_string().as_bytes());
+    ///             Ok(articles)
+    ///         })
+    ///         .await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Client::range`]; [`Error::TooLarge`] if they are more than the 256 records that a transaction may
+    /// write: none of them is deleted then.
+    pub async fn delete_range(&mut self, table: u64, from: &[u8], to: &[u8], limit: usize) -> Result<usize, Error> {
+        // One more than may be written: that there are so many is all that has to be known.
+        let found = self.range(table, from, to, limit.min(COMMIT_WRITES + 1), Direction::Forward).await?;
+        let places: Vec<_> = found.iter().map(|record| (table, record.key.to_vec())).collect();
+        let new = places.iter().filter(|place| !self.writes.contains_key(*place)).count();
+        if self.writes.len() + new > COMMIT_WRITES {
+            return Err(Error::TooLarge { what: TOO_MANY_DELETES.to_owned() });
+        }
+        let deleted = places.len();
+        self.writes.extend(places.into_iter().map(|place| (place, None)));
+        Ok(deleted)
     }
 
     /// Makes all of its writes at one moment at which all that it has read still holds, or none, in one message. As

@@ -538,7 +538,10 @@ impl Future for Increment<'_, '_> {
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         match prefetch_before_write(&this.host, this.table, this.key, &mut this.step) {
-            Poll::Ready(Ok(())) => this.host.increment(this.table, this.key, this.delta),
+            Poll::Ready(Ok(())) => {
+                let sum = this.host.increment(this.table, this.key, this.delta);
+                sum.map_err(|error| error.of_increment(this.key))
+            }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         }

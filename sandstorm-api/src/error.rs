@@ -2,7 +2,7 @@
 
 use alloc::borrow::Cow;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 
 use crate::abi;
 
@@ -134,6 +134,17 @@ impl Error {
         }
     }
 
+    /// An increment met something else than a number.
+    pub(crate) fn not_a_number(key: &[u8]) -> Error {
+        let text = format!("the value under {} is not a decimal number, or the sum overflows", shown_key(key));
+        Error { kind: ErrorKind::NotANumber, text: text.into() }
+    }
+
+    /// The same error, with the key of an increment.
+    pub(crate) fn of_increment(self, key: &[u8]) -> Error {
+        if self.kind == ErrorKind::NotANumber { Error::not_a_number(key) } else { self }
+    }
+
     /// The kind.
     ///
     /// ```
@@ -237,6 +248,14 @@ impl Error {
         };
         Error { kind, text: Cow::Borrowed(text) }
     }
+}
+
+/// A key in a text, in quotes: as much of it as tells which it is.
+pub(crate) fn shown_key(key: &[u8]) -> String {
+    /// Characters of a key that a message shows.
+    const SHOWN: usize = 64;
+    let key: String = String::from_utf8_lossy(key).chars().take(SHOWN).collect::<String>().escape_debug().to_string();
+    format!("\"{key}\"")
 }
 
 impl core::fmt::Display for Error {

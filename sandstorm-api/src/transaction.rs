@@ -18,7 +18,7 @@ mod range;
 mod transfer;
 
 use crate::Error;
-use crate::abi::{MAX_CALL_KEYS, STATUS_NOT_A_NUMBER};
+use crate::abi::MAX_CALL_KEYS;
 use crate::host::HostHandle;
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_READS};
 use crate::record::TableId;
@@ -267,7 +267,7 @@ impl<'a> Transaction<'a> {
         let found = self.get(table, key).await?;
         let number = found.map_or(Some(0), |record| parse_decimal(record.value()));
         let sum = number.and_then(|number| number.checked_add(delta));
-        let sum = sum.ok_or_else(|| Error::from_status(STATUS_NOT_A_NUMBER))?;
+        let sum = sum.ok_or_else(|| Error::not_a_number(key))?;
         let text = sum.to_string();
         let hash = self.host.prefetch(table.0, key)?;
         let mut notes = self.notes.borrow_mut();

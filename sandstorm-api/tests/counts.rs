@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use sandstorm_api::limits::TRANSACTION_TRIES;
 use sandstorm_api::prelude::*;
 use sandstorm_api::testing::TestStore;
 
@@ -161,6 +162,30 @@ fn a_key_that_comes_when_the_last_position_was_asked_is_found() {
         db.reply(format!("{keys} {}", second.is_some()).as_bytes())
     };
     assert_eq!(store.invoke(run, b""), Ok(b"2 true".to_vec()));
+}
+
+#[test]
+fn a_position_at_which_others_come_and_go_all_the_time_is_asked_for_anew() {
+    let mut store = TestStore::new();
+    let table = store.ordered_table("t");
+    store.put(table, b"a", b"");
+    let asked = Rc::new(RefCell::new(0));
+    let questions = Rc::clone(&asked);
+    // As many questions as a position has in one run: it is gone when it is looked for, and there when all are counted.
+    store.before_counts(move |store| {
+        *questions.borrow_mut() += 1;
+        match *questions.borrow() {
+            late if late > 2 * TRANSACTION_TRIES => {}
+            odd if odd % 2 == 1 => _ = store.delete(table, b"b"),
+            _ => _ = store.put(table, b"b", b""),
+        }
+    });
+    let run = async |db: Db<'_>, _: &[u8]| {
+        let second = db.transaction().nth(table, 1).await?;
+        db.reply(&second.unwrap_or_default())
+    };
+    assert_eq!(store.invoke(run, b""), Ok(b"b".to_vec()));
+    assert_eq!((store.tries(), *asked.borrow() > 2 * TRANSACTION_TRIES), (2, true));
 }
 
 #[test]

@@ -126,7 +126,9 @@ fn increments_count_from_zero_and_refuse_what_is_no_number() {
     store.put(table, b"text", b"six");
     store.put(table, b"low", i64::MIN.to_string().as_bytes());
     for key in [&b"text"[..], b"low"] {
-        assert_eq!(store.invoke(run, key).unwrap_err().kind(), ErrorKind::NotANumber);
+        let refused = store.invoke(run, key).unwrap_err();
+        let named = format!("the value under {:?} is not", core::str::from_utf8(key).expect("a text"));
+        assert!(refused.kind() == ErrorKind::NotANumber && refused.text().starts_with(&named), "{refused}");
     }
 }
 

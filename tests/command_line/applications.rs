@@ -9,7 +9,7 @@ use sandstorm_client::{Client, Error, TypedCallError};
 use serde_json::{Value, json};
 
 use super::common::process::Server;
-use super::common::root;
+use super::common::{eventually, root};
 use super::generated::{go_command, has, succeeds, type_script_command, type_script_compiler};
 use super::python::{installed, python};
 
@@ -87,6 +87,15 @@ fn each_application_is_called_from_each_language() {
     let [(_, http), _, (_, token)] = environment;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(from_rust(http.trim_start_matches("http://"), &token)).expect("all of it");
+    // A schedule adds jobs by itself.
+    let (every, args) = (["--every", "100ms"], ["--args", "{\"work\": \"by the clock\"}"]);
+    let mut schedule = server.command();
+    succeeds(schedule.args(["trigger", "create", "ticks", "--extension", "queue.add"]).args(every).args(args));
+    let scheduled = || {
+        let job: Value = serde_json::from_str(&server.ok("invoke queue.take 600")).expect("a job, or null");
+        job["work"] == "by the clock" && job["tries"] == 1
+    };
+    assert!(eventually(scheduled), "no job came by the clock");
 }
 
 async fn from_rust(address: &str, token: &str) -> Result<(), TypedCallError> {

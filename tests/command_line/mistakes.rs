@@ -128,7 +128,7 @@ const FAULTS: &[(&str, &str, &[&str])] = &[
     (
         "number",
         "db.increment(db.table(\"t\")?, b\"text\", 1).await.map(|_| ())",
-        &["failed (not_a_number)", "not a decimal number"],
+        &["failed (not_a_number)", "the value under \"", "not a decimal number"],
     ),
     ("utf8", "db.reply(core::str::from_utf8(&[args[0], 255])?.as_bytes())", &["failed (invalid)", "not valid UTF-8"]),
 ];
@@ -168,7 +168,7 @@ const COMMANDS: &[Mistake] = &[
     mistake("get itmes apple", &["no table \"itmes\"", "sandstorm table list", "sandstorm table create"]),
     mistake("range t", &["\"t\" is not ordered", "--ordered"]),
     misused("put t k", &["<VALUE>", "--help"]),
-    mistake("incr t text 1", &["not a decimal number", "put a number there first"]),
+    mistake("incr t text 1", &["under the key \"text\" is not a decimal number", "put a number there first"]),
     mistake("table create t", &["a table \"t\" already", "choose another name"]),
     mistake("table rename t sorted", &["a table \"sorted\" already", "choose another name"]),
     misused("table create frozen --mode frozen", &["frozen", "store, cache, spill"]),
@@ -191,7 +191,7 @@ const COMMANDS: &[Mistake] = &[
     mistake("transaction 'check t text --is 3' 'del t text'", &["step 1", "is hello", "nothing is written"]),
     mistake(
         "transaction 'remove t text'",
-        &["step 1", "get, range, check, put, del, incr, count, rank, nth, ttl and touch"],
+        &["step 1", "get, range, check, put, del, del-range, incr, count, rank, nth, ttl and touch"],
     ),
     mistake("import absent.json", &["absent.json", "sandstorm export"]),
     misused("tabel list", &["tabel", "table"]),

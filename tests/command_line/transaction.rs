@@ -131,6 +131,16 @@ fn steps_ask_for_positions_and_times_to_live() {
     ]);
     assert_eq!(found["steps"], expected);
 
+    // A range goes with what the transaction has written into it, and no more of it than a limit.
+    let steps = ["put orders 0004 x", "del-range orders 0003 '' --limit 1", "del-range orders '' ''", "count orders"];
+    let found = succeeds(&transaction(&server, &[&["--json"], &steps[..]].concat()));
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["steps"], json!([{"ok": true}, {"deleted": 1}, {"deleted": 2}, {"count": 0}]));
+    assert_eq!(succeeds(&transaction(&server, &["del-range orders '' 0009"])), "0\ncommitted\n");
+    assert_eq!(server.json("count orders"), json!({"count": 0}));
+    server.json("put orders 0002 x");
+    server.json("put orders 0003 x");
+
     // A write into what was counted is found.
     let lines = "begin\ncount orders\nput items counted 1\n";
     let mut command = server.command();
@@ -165,11 +175,14 @@ fn what_does_not_hold_or_is_no_step_has_a_name_and_writes_nothing() {
         ("put items apple 4 --if-version 77", "condition_failed", "not 77"),
         ("del items apple --if-version 77", "condition_failed", "not 77"),
         ("check orders 1 --version 3", "condition_failed", "the transaction itself has written it"),
-        ("incr orders 1", "not_a_number", "not a decimal number"),
+        ("incr orders 1", "not_a_number", "the value under the key \"1\" is not a decimal number"),
         ("incr items apple 9223372036854775807", "not_a_number", "does not fit"),
         ("range items a b", "not_ordered", "is not ordered"),
         ("count items", "not_ordered", "is not ordered"),
         ("rank items a", "not_ordered", "is not ordered"),
+        ("del-range items a b", "not_ordered", "is not ordered"),
+        ("del-range orders", "usage", "FROM"),
+        ("del-range orders a b --limit 0", "usage", "0 is not in"),
         ("nth items 0", "not_ordered", "is not ordered"),
         ("nth orders", "usage", "POSITION"),
         ("touch items apple", "usage", "--never"),
@@ -198,6 +211,12 @@ fn what_does_not_hold_or_is_no_step_has_a_name_and_writes_nothing() {
     let output = with_lines(&server, "transaction --json", &many);
     let shown = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && shown.contains("too_large") && shown.contains("256"), "{shown}");
+    let most: String = (0..256).map(|number| format!("put orders {number} x\n")).collect();
+    succeeds(&with_lines(&server, "transaction", &most));
+    server.json("put orders more x");
+    let (code, shown) = refused(&server, &[before, "del-range orders '' ''"]);
+    assert!(code == "too_large" && shown.contains("step 2, `") && shown.contains("smaller limit"), "{code}: {shown}");
+    assert_eq!(server.json("count orders"), json!({"count": 257}));
 }
 
 /// Transfers of several processes at once: each is made once, though they meet at the same records.
@@ -294,8 +313,11 @@ fn a_transaction_in_rust_counts_and_checks() {
     assert_eq!((&apple.value[..], apple.flags), (&b"41"[..], 7));
     for wrong in [&b"three"[..], b"+3", b" 3", b"", b"9223372036854775807"] {
         client.put(items, b"wrong", wrong, &PutOptions::default()).unwrap();
-        assert_eq!(client.transaction().increment(items, b"wrong", 1), Err(Error::NotANumber));
-        assert_eq!(client.increment(items, b"wrong", 1), Err(Error::NotANumber), "as the server's own");
+        let refused = client.transaction().increment(items, b"wrong", 1);
+        let names_key =
+            |error: &Error| error.to_string().starts_with("the value under the key \"wrong\" is not a decimal");
+        assert!(matches!(&refused, Err(error @ Error::NotANumber { .. }) if names_key(error)), "{refused:?}");
+        assert_eq!(client.increment(items, b"wrong", 1), refused, "as the server's own");
     }
     // Two that count the same: one of them runs again.
     let (mut first, mut second) = (client.transaction(), client.transaction());

@@ -1,6 +1,6 @@
-//! Promise: counts, ranks and positions within a client's transaction are those of a sorted map with the transaction's
-//! own writes laid over the table, and they hold at the commit: a write into a range that was counted is found, on
-//! two workers and beside many others. So do times to live.
+//! Promise: counts, ranks, positions and deletes of ranges within a client's transaction are those of a sorted map with
+//! the transaction's own writes laid over the table, and they hold at the commit: a write into a range that was counted
+//! or deleted is found, on two workers and beside many others. So do times to live.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,9 @@ use sandstorm_client::blocking::{BlockingTransaction, Client};
 use sandstorm_client::raw::CommitMessage;
 use sandstorm_client::{Bytes, Error, PutOptions, RecordExpiry};
 use sandstorm_metrics::text::flat;
-use sandstorm_net::rpc::{COMMIT_RANGES, CommitStep, MAX_KEY_LEN, Operation, RpcStatus, push_commit_step};
+use sandstorm_net::rpc::{
+    COMMIT_RANGES, COMMIT_WRITES, CommitStep, MAX_KEY_LEN, Operation, RpcStatus, push_commit_step,
+};
 use sandstorm_server::limits::POSITION_REQUESTS;
 use sandstorm_store::slots::SlotOwnership;
 
@@ -43,7 +45,14 @@ fn a_transaction_counts_what_it_would_leave_behind() {
         let (mut transaction, mut left) = (client.transaction(), model.clone());
         for _ in 0..random.random_range(0..7) {
             let key = some_key(&mut random);
-            if random.random_bool(0.6) {
+            if random.random_bool(0.2) {
+                let (to, limit) = (some_key(&mut random), random.random_range(0..5));
+                let within = left.keys().filter(|other| **other >= key && (to.is_empty() || **other < to));
+                let gone: Vec<Vec<u8>> = within.take(limit).cloned().collect();
+                let deleted = transaction.delete_range(SORTED, &key, &to, limit);
+                assert_eq!(deleted, Ok(gone.len()), "{limit} of {key:?}..{to:?} of {left:?}");
+                gone.iter().for_each(|key| _ = left.remove(key));
+            } else if random.random_bool(0.6) {
                 transaction.put(SORTED, &key, b"v");
                 left.insert(key, ());
             } else {
@@ -145,6 +154,38 @@ fn who_comes_into_what_was_counted_is_found() {
     assert_eq!(torn.nth(SORTED, 0).unwrap().as_deref(), Some(&b"d"[..]));
     put(&client, SORTED, b"b");
     assert!(matches!(torn.commit(), Err(Error::TransactionConflict { table: SORTED, .. })), "the second did not hold");
+}
+
+#[test]
+fn who_comes_into_a_range_that_is_deleted_is_found() {
+    let within = |t: &mut BlockingTransaction| assert_eq!(t.delete_range(SORTED, b"b", b"e", 9), Ok(2));
+    assert!(!holds(within, |c| put(c, SORTED, b"c")), "a key came");
+    assert!(!holds(within, |c| drop(c.delete(SORTED, b"b"))), "a key went");
+    assert!(!holds(within, |c| put(c, SORTED, b"b")), "a record that is deleted was written");
+    assert!(holds(within, |c| put(c, SORTED, b"e")), "behind its end");
+    assert!(holds(within, |c| put(c, SORTED, b"a")), "before its beginning");
+    let first = |t: &mut BlockingTransaction| assert_eq!(t.delete_range(SORTED, b"", b"", 1), Ok(1));
+    assert!(!holds(first, |c| put(c, SORTED, b"a")), "before the first");
+    assert!(holds(first, |c| put(c, SORTED, b"c")), "behind the last that is deleted");
+    let none = |t: &mut BlockingTransaction| assert_eq!(t.delete_range(SORTED, b"g", b"", 9), Ok(0));
+    assert!(!holds(none, |c| put(c, SORTED, b"h")), "there is one now");
+    assert!(holds(|t| assert_eq!(t.delete_range(SORTED, b"", b"", 0), Ok(0)), |c| put(c, SORTED, b"a")), "nothing");
+
+    // What goes is what was counted; more than may be written is refused, and nothing of it noted.
+    let (plane, id) = world();
+    let client = client(&plane, id);
+    let keys: Vec<[u8; 2]> = (0..=COMMIT_WRITES as u16).map(u16::to_be_bytes).collect();
+    keys.iter().for_each(|key| put(&client, SORTED, key));
+    let mut transaction = client.transaction();
+    let refused = transaction.delete_range(SORTED, b"", b"", usize::MAX);
+    assert!(matches!(&refused, Err(Error::TooLarge { what }) if what.contains("smaller limit")), "{refused:?}");
+    assert_eq!(transaction.delete_range(SORTED, &keys[1], b"", usize::MAX), Ok(COMMIT_WRITES));
+    assert!(transaction.delete_range(SORTED, b"", b"", 1).is_err(), "one more");
+    assert_eq!(transaction.commit(), Ok(()));
+    assert_eq!(client.nth(SORTED, 0).unwrap().as_deref(), Some(&keys[0][..]));
+    assert_eq!(client.count(SORTED, b"", b""), Ok(1));
+    let refused = client.transaction().delete_range(TABLE, b"", b"", 1);
+    assert!(matches!(&refused, Err(Error::Malformed { text }) if text.contains("--ordered")), "{refused:?}");
 }
 
 /// Takes seats, as many as there are: each has the number that those before have left free.

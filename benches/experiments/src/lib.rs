@@ -44,6 +44,7 @@ mod thread_times;
 mod tiers;
 mod transfers;
 mod triggers;
+mod turns;
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -12,12 +12,16 @@ use sandstorm_net::CodePolicy;
 use sandstorm_terminal::output::CliError;
 
 use super::BenchArgs;
-use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread};
+use super::report::{ExperimentFindings, RatioResult, RatioTarget, ReportTable, RoundSpread, median};
+use super::turns::{PairedSides, measure_by_turns};
 use crate::local_server::{LocalServer, LocalTenant, TRANSFER};
 
 const ROUNDS: usize = 15;
-/// Calls of each kind in a round.
-const CALLS: u64 = 2_000;
+/// Calls of a slice that are made one by one: some milliseconds.
+const CALLS: usize = 64;
+/// Messages of a slice whose calls are made together, and calls in each: about as long.
+const MESSAGES: usize = 8;
+const CALLS_TOGETHER: usize = 256;
 /// Records that the lookups find: the processor's caches hold them, so that what types cost is a larger part.
 const RECORDS: u64 = 64;
 /// What a typed call may take of the processor, beside one whose bytes are read by hand.
@@ -50,17 +54,32 @@ pub(super) fn client_of(server: &LocalServer, tenant: &LocalTenant) -> Result<Cl
     Client::connect(server.client(tenant)).map_err(|error| CliError::new(error.to_string()))
 }
 
-/// CPU time of one of many calls, nanoseconds, as the server tells it.
+/// CPU time of a call that is made alone, nanoseconds, as the server tells it: the median of a slice.
 fn cpu_ns(client: &Client, name: &str, arguments: &[Vec<u8>]) -> Result<f64, CliError> {
     let failed = failed(name);
-    let mut sum = 0;
-    for number in 0..CALLS {
-        let bytes = &arguments[number as usize % arguments.len()];
+    let mut times = Vec::with_capacity(CALLS);
+    for bytes in arguments.iter().cycle().take(CALLS) {
         let measured = client.invoke_measured(name, 0, bytes).map_err(|error| failed(&error))?;
         measured.result.map_err(|error| failed(&error))?;
-        sum += measured.cost.ok_or_else(|| failed(&"the server does not tell what a call costs"))?.cpu_ns;
+        let cost = measured.cost.ok_or_else(|| failed(&"the server does not tell what a call costs"))?;
+        times.push(cost.cpu_ns as f64);
     }
-    Ok(sum as f64 / CALLS as f64)
+    Ok(median(&mut times))
+}
+
+/// What the worker takes for a call, nanoseconds, its message and its answer included: of a slice of calls that are
+/// made together. It is the worker's own count of the time in which it had work.
+fn worker_ns(server: &LocalServer, client: &Client, name: &str, arguments: &[Vec<u8>]) -> Result<f64, CliError> {
+    let failed = failed(name);
+    let before_us = server.busy_us();
+    for _ in 0..MESSAGES {
+        let bytes = arguments.iter().cycle().take(CALLS_TOGETHER);
+        let batch = bytes.fold(client.batch(), |batch, bytes| batch.invoke(name, bytes));
+        for reply in client.send(batch).map_err(|error| failed(&error))? {
+            reply.map_err(|error| failed(&error))?;
+        }
+    }
+    Ok((server.busy_us() - before_us) as f64 * 1e3 / (MESSAGES * CALLS_TOGETHER) as f64)
 }
 
 /// The same lookup by types and by bytes that are read by hand, in either tier.
@@ -69,7 +88,8 @@ pub(super) fn typed_calls(
     server: &LocalServer,
     findings: &mut ExperimentFindings,
 ) -> Result<(), CliError> {
-    let mut table = ReportTable::new("A call that looks a record up", "", ["ns of CPU time"]);
+    let columns = ["ns of CPU time", "ns of the worker"];
+    let mut table = ReportTable::new("A call that looks a record up", "", columns);
     for (tier, code) in [("native", CodePolicy::Native), ("sandboxed", CodePolicy::Sandboxed)] {
         let tenant = format!("types-{tier}");
         let made = server.tenant_with_code(&tenant, "t", TableMode::Store, Some(code))?;
@@ -92,18 +112,20 @@ pub(super) fn typed_calls(
             let len = (key.len() as u32).to_le_bytes();
             arguments.push([&fingerprint.to_le_bytes()[..], &made.table.to_le_bytes(), &len, key.as_bytes()].concat());
         }
-        let sides = ["typed", "plain"];
-        let mut rounds = [Vec::new(), Vec::new()];
-        for round in 0..args.rounds(ROUNDS) {
-            for side in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
-                rounds[side].push(cpu_ns(&client, sides[side], &arguments)?);
-            }
+        let (names, rounds) = (["typed", "plain"], args.rounds(ROUNDS));
+        let alone = measure_by_turns(rounds, |side| cpu_ns(&client, names[side], &arguments))?;
+        let together = measure_by_turns(rounds, |side| worker_ns(server, &client, names[side], &arguments))?;
+        for (what, PairedSides { sides: [typed, plain], ratio }) in
+            [("CPU time of a typed call", &alone), ("a worker's time for a typed call", &together)]
+        {
+            let (what, target) = (format!("{what} / of the same by hand, {tier}"), RatioTarget::AtMost(TYPED_TARGET));
+            findings.ratios.push(RatioResult::measured(what, "ns", ratio.clone(), [typed, plain], Some(target)));
         }
-        let [typed, plain] = rounds.map(RoundSpread::of);
-        let what = format!("CPU time of a typed call / of the same by hand, {tier}");
-        findings.ratios.push(RatioResult::of(&what, "ns", [&typed, &plain], Some(RatioTarget::AtMost(TYPED_TARGET))));
-        table.row(format!("{tier}, by types"), vec![typed]);
-        table.row(format!("{tier}, by hand"), vec![plain]);
+        for (row, cpu, worker) in
+            [("by types", &alone.sides[0], &together.sides[0]), ("by hand", &alone.sides[1], &together.sides[1])]
+        {
+            table.row(format!("{tier}, {row}"), vec![cpu.clone(), worker.clone()]);
+        }
     }
     findings.tables.push(table);
     Ok(())

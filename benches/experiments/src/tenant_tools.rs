@@ -122,7 +122,8 @@ pub(super) fn tenant_tools(args: &BenchArgs) -> Result<ExperimentFindings, CliEr
     let about = format!(
         "Calls of a loop of {LINES} steps, each with a `debug!` line below the level that is kept or without, by turns: their CPU time, \
          as the server tells it. An extension that is compiled once and enabled for many tenants by one command. \
-         Lookups by types and by bytes that are read by hand. \
+         Lookups by types and by bytes that are read by hand, by turns in slices of some milliseconds: the median CPU time \
+         of calls that are made alone, and the worker's time for each of many that are made together. \
          Transfers by a client's transaction and by a call. Rollbacks beside three connections."
     );
     let mut findings = ExperimentFindings::new("tenant-tools", about);

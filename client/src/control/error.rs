@@ -109,6 +109,10 @@ pub enum ControlError {
 const TIMEOUT_HINT: &str = "is the server overloaded, stopped or without free file descriptors (its log says), or something between that drops \
     packets? a change may have been made all the same; --timeout SECONDS waits longer";
 
+/// Advice where nothing listens: a server may have been started a moment ago.
+const STARTING_HINT: &str = "a server that was just started answers once it has printed its ports: its first start takes some seconds. Else start \
+    one (`sandstorm serve`); HOST:PORT is its control port (7399, if nothing else was said to it)";
+
 /// Advice for a lost connection.
 const CONNECTION_LOST_HINT: &str =
     "look whether the change was made before you ask for it again, and whether the server still runs";
@@ -180,6 +184,7 @@ impl ControlError {
             | ControlError::OverQuota { hint, .. }
             | ControlError::Server { hint, .. } => hint.as_deref(),
             ControlError::Refused { .. } => None,
+            ControlError::Unreachable { reason, .. } if reason.contains("refused") => Some(STARTING_HINT),
             ControlError::Unreachable { .. } => Some(
                 "is the server running (`sandstorm serve`), and is HOST:PORT its control port (7399, if nothing else \
                      was said to it)?",

@@ -95,6 +95,8 @@ fn a_server_that_is_not_there_is_unreachable_with_a_hint() {
     let error = Control::new(&address, None).health().unwrap_err();
     assert_eq!(error.code(), "unreachable", "{error:?}");
     assert!(error.to_string().contains("is the server running"), "{error}");
+    // It may have been started a moment ago.
+    assert!(error.hint().is_some_and(|hint| hint.contains("just started") && hint.contains("sandstorm serve")));
 }
 
 /// Serves connections that take a request and end, then one that is answered; gives back the methods that were asked

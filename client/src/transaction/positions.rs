@@ -135,6 +135,7 @@ impl ClientTransaction {
 
     /// The key at a position among those of the table itself.
     async fn found_at(&mut self, table: u64, position: u64) -> Result<Option<Bytes>, Error> {
+        let mut all = 0;
         for _ in 0..limits::TRANSACTION_TRIES {
             let found = self.client.nth(table, position).await;
             if let Some(key) = self.noted(found)? {
@@ -152,7 +153,11 @@ impl ClientTransaction {
                 return Ok(None);
             }
             // Another has come between the two questions.
+            all = keys;
         }
+        // Both answers are noted. They cannot hold at one moment, so `transact` begins anew.
+        self.note_count(table, (Vec::new(), Vec::new()), position);
+        self.note_count(table, (Vec::new(), Vec::new()), all);
         Err(Error::TransactionConflict { table, key: Vec::new() })
     }
 
@@ -206,5 +211,26 @@ impl ClientTransaction {
 
     fn note_count(&mut self, table: u64, (from, to): KeySpan, keys: u64) {
         self.counts.insert(NotedCount { table, from, to, keys });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::fake_server::{FakeServer, FakeServerOptions, TABLE, TENANT, TOKEN};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_position_at_which_others_come_and_go_all_the_time_does_not_hold_at_the_commit() {
+        let fake = FakeServer::start(FakeServerOptions::default());
+        let config = Config::new(fake.address, TENANT).token(TOKEN).deadline(Duration::from_secs(30));
+        let client = crate::Client::connect(config).await.expect("a client");
+        let mut transaction = client.transaction();
+        let found = transaction.nth(TABLE, 3).await;
+        assert!(matches!(found, Err(Error::TransactionConflict { table: TABLE, .. })), "{found:?}");
+        // None at position 3, and five keys: as `transact` asks whether both hold, they do not.
+        let all = |keys| NotedCount { table: TABLE, from: Vec::new(), to: Vec::new(), keys };
+        assert_eq!(transaction.counts.into_iter().collect::<Vec<_>>(), [all(3), all(5)]);
     }
 }

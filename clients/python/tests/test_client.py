@@ -185,6 +185,7 @@ class PlainTest(unittest.TestCase):
             with self.assertRaises(sandstorm.SandstormError) as refused:
                 client.transaction().increment("items", "wrong")
             self.assertEqual(refused.exception.code, "not_a_number")
+            self.assertIn('under the key "wrong" is not', str(refused.exception))
         conditions = [
             ({"if_absent": True}, "missing"),
             ({"if_present": True}, "counter"),
@@ -261,6 +262,30 @@ class PlainTest(unittest.TestCase):
         client.put("words", "tx6", "came between")
         with self.assertRaises(sandstorm.TransactionConflict):
             transaction.commit()
+
+    def test_ranges_that_transactions_delete(self) -> None:
+        client = self.client
+        client.put_many("words", {f"dr{number}": "" for number in (1, 3, 5, 7)})
+        with client.transaction() as transaction:
+            transaction.put("words", "dr2", "two")
+            transaction.delete("words", "dr1")
+            self.assertEqual(transaction.delete_range("words", "dr", "ds", limit=2), 2)
+            self.assertEqual([record.key for record in transaction.range("words", "dr", "ds")], [b"dr5", b"dr7"])
+            self.assertEqual(transaction.delete_range("words", "dr7", "ds"), 1)
+            self.assertEqual(transaction.delete_range("words", "dr", "ds", limit=0), 0)
+        self.assertEqual([record.key for record in client.range("words", "dr", "ds")], [b"dr5"])
+        transaction = client.transaction()
+        self.assertEqual(transaction.delete_range("words", "dr", "ds"), 1)
+        client.put("words", "dr6", "came between")
+        with self.assertRaises(sandstorm.TransactionConflict):
+            transaction.commit()
+        client.put_many("words", {f"dx{number}": "" for number in range(257)})
+        transaction = client.transaction()
+        with self.assertRaisesRegex(sandstorm.SandstormError, "smaller limit"):
+            transaction.delete_range("words", "dx", "dy")
+        self.assertEqual(transaction.delete_range("words", "dx", "dy", limit=256), 256)
+        transaction.commit()
+        self.assertEqual(client.count("words", "dx", "dy"), 1)
 
     def test_positions_of_transactions(self) -> None:
         client = self.client
@@ -575,6 +600,10 @@ class AsyncTest(unittest.IsolatedAsyncioTestCase):
                     await transaction.delete("items", "counted")
                     await client.put("items", "counted", "0")
             self.assertEqual(await client.get("items", "counted"), b"0")
+            await client.put_many("words", {"ar1": "", "ar2": "", "ar3": ""})
+            async with client.transaction() as transaction:
+                self.assertEqual(await transaction.delete_range("words", "ar", "as", limit=2), 2)
+            self.assertEqual([record.key for record in await client.range("words", "ar", "as")], [b"ar3"])
 
     async def test_changes(self) -> None:
         async with await sandstorm.AsyncClient.open(SERVER, TENANT, TOKEN, timeout=30) as client:

@@ -44,7 +44,7 @@ pub(super) enum ExtCommand {
                   .map(|name| ExtensionTemplate::by_name(&name).unwrap_or(&TEMPLATES[0])))]
         template: &'static ExtensionTemplate,
     },
-    /// Check and compile an extension as a server would, and tell in which tiers it passes; needs rustc, and no server
+    /// Check and compile an extension as a server would, and show the tiers in which it passes. Needs rustc, no server
     Check {
         #[command(flatten)]
         folder: FolderArg,
@@ -52,8 +52,7 @@ pub(super) enum ExtCommand {
         #[arg(long, value_name = "FILE", conflicts_with = "folder")]
         wasm: Option<PathBuf>,
     },
-    /// Check an extension as a server would, then run its own tests in its tier, against a stand-in of the store; needs
-    /// rustc, and no server
+    /// Check an extension as a server would, then run its tests against a store in memory. Needs rustc, no server
     Test {
         #[command(flatten)]
         folder: FolderArg,
@@ -64,14 +63,14 @@ pub(super) enum ExtCommand {
         #[arg(last = true)]
         args: Vec<OsString>,
     },
-    /// Work on an extension: test and push it again each time that a file changes, and follow its log
+    /// Watch an extension's folder: after each change of a file, test and push it. Follows its log, too
     Dev(ExtDevArgs),
     /// Write rust-project.json, with which an editor that has rust-analyzer understands the extension
     Editor {
         #[command(flatten)]
         folder: FolderArg,
     },
-    /// Send an extension's source to the server, which checks, compiles and loads it, in place of an older version
+    /// Send an extension's source to the server, which checks, compiles and loads it. It replaces an older version
     Push {
         #[command(flatten)]
         folder: FolderArg,
@@ -84,11 +83,11 @@ pub(super) enum ExtCommand {
         /// The extension's name, if it is another than the module's file's
         #[arg(long, requires = "wasm")]
         name: Option<String>,
-        /// Keep it beside the version that is called, and call that one on; `ext rollback` has it called
+        /// Load it, but go on calling the old version. `ext rollback` or `ext deploy` calls the new one
         #[arg(long)]
         stage: bool,
     },
-    /// List the versions of an extension that are kept, each with its calls, kills and latency
+    /// List the kept versions of an extension, each with its calls, kills and latency
     Versions {
         /// Name of the extension
         name: String,
@@ -96,20 +95,20 @@ pub(super) enum ExtCommand {
         #[arg(long)]
         all: bool,
     },
-    /// Have another version of an extension called that is kept; calls under way end in the one that they began with
+    /// Call another kept version of an extension from now on. Calls under way end in the version that they began with
     Rollback {
         /// Name of the extension
         name: String,
         /// The version's number [default: the newest below the one that is called]
         version: Option<u64>,
     },
-    /// Try a kept version on a share of the calls: the same key always goes to the same version, and the server ends
-    /// the share if it is killed, fails or is slow more than the other
+    /// Try a kept version on a share of the calls. A key always goes to the same version. The server ends the trial if
+    /// that version is killed or fails more often than the other, or is slower
     Deploy {
         /// The extension and the number of the version, NAME@7
         #[arg(value_name = "NAME@VERSION", value_parser = ext_versions::named_version)]
         version: (String, u64),
-        /// Its share of the keys; 100: it is the one that is called from now on; 0: it is called no more
+        /// Its share of the keys, in percent. 100 calls it alone from now on, 0 ends the trial
         #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100))]
         percent: u32,
     },
@@ -124,7 +123,7 @@ pub(super) enum ExtCommand {
     Generate(GenerateArgs),
     /// Show the lines that extensions have written: error!, warn!, info!, debug!
     Logs(LogsArgs),
-    /// Show the calls that are under way, and at which lines they wait
+    /// List the calls under way, with --where at which lines they are
     Calls(CallsArgs),
     /// Unload an extension
     Unload {
@@ -136,23 +135,23 @@ pub(super) enum ExtCommand {
         /// Name of the extension
         name: String,
     },
-    /// Let calls of a suspended extension through again
+    /// Accept calls of a suspended extension again
     Resume {
         /// Name of the extension
         name: String,
     },
-    /// Deny a shape of code to native extensions, and look for it in all that is loaded (with the operator's token)
+    /// Forbid a pattern of code in native extensions, and look for it in all that are loaded (operator's token)
     ///
     /// For the time between a new hole of the compiler and a rule against it: docs/security.md, \"The hour after a new
     /// hole\".
     Revoke(RevokeArgs),
-    /// Check again all native code that is loaded, and build what a restart left out (with the operator's token)
+    /// Check all loaded native code again, and build what a restart has left out (operator's token)
     Recheck {
-        /// What becomes of what does not pass: sandbox (built for the sandboxed tier) or suspend
+        /// What to do with an extension that does not pass: sandbox (build it for the sandboxed tier) or suspend
         #[arg(long, value_name = "REMEDY", value_parser = remedy, default_value = "sandbox")]
         then: NativeRemedy,
     },
-    /// Set what one call of an extension may use, in place of its tenant's quotas (with the operator's token)
+    /// Set what one call of an extension may use, in place of its tenant's quotas (operator's token)
     Budget(BudgetArgs),
     /// Sample where an extension's code spends its time, and show the lines or write a flame graph
     Profile(ProfileArgs),
@@ -163,18 +162,18 @@ pub(super) enum ExtCommand {
 #[group(skip)]
 #[command(group = ArgGroup::new("what").required(true).args(["rule", "end", "list"]))]
 pub(super) struct RevokeArgs {
-    /// A shape of syntax such as match-guard, an identifier, a path, or Rust tokens with $_ for one token and $* for
-    /// any number
+    /// The pattern: a form of syntax such as match-guard, an identifier, a path, or Rust tokens, where $_ is any token
+    /// and $* any number of them
     #[arg(long, value_name = "PATTERN")]
     rule: Option<String>,
-    /// Deny this pattern no more; `sandstorm tenant set NAME --code native` brings back what was moved for it
+    /// Allow this pattern again; `sandstorm tenant set NAME --code native` brings back what was moved for it
     #[arg(long, value_name = "PATTERN")]
     end: Option<String>,
-    /// List what is denied
+    /// List the forbidden patterns
     #[arg(long)]
     list: bool,
-    /// What becomes of what does not pass: sandbox (built for the sandboxed tier, while the old version serves) or
-    /// suspend (at once)
+    /// What to do with an extension that does not pass: sandbox (build it for the sandboxed tier, while the old version
+    /// serves) or suspend (at once)
     #[arg(long, value_name = "REMEDY", value_parser = remedy, default_value = "sandbox", conflicts_with_all = ["end", "list"])]
     then: NativeRemedy,
 }
@@ -193,10 +192,10 @@ fn remedy(text: &str) -> Result<NativeRemedy, String> {
 pub(super) struct BudgetArgs {
     /// Name of the extension
     name: String,
-    /// CPU microseconds that a call may compute before others have their turn [default: the tenant's slice_us]
+    /// CPU microseconds of a call before other calls have their turn [default: the tenant's slice_us]
     #[arg(long)]
     slice_us: Option<u64>,
-    /// CPU microseconds that a call may compute in all [default: the tenant's total_us]
+    /// CPU microseconds of a call in all [default: the tenant's total_us]
     #[arg(long)]
     total_us: Option<u64>,
     /// Bytes of memory of a call, such as 16MiB [default: the tenant's arena_bytes]

@@ -13,7 +13,7 @@ use sandstorm_terminal::escape_one_line;
 pub(super) struct CallsArgs {
     /// Calls of this extension; without it those of all
     name: Option<String>,
-    /// Below each call, the lines at which it is, also where it waits
+    /// Below each call, show the lines at which it runs or waits
     #[arg(long = "where")]
     with_places: bool,
 }

@@ -21,7 +21,7 @@ pub(super) struct LogsArgs {
     /// Go on with lines as they come, until interrupted
     #[arg(long, short = 'f')]
     follow: bool,
-    /// Lines that matter as much as this at least; debug lines are kept only while a client asks for them
+    /// Lines of this level and of more severe ones; debug lines are kept only while a client asks for them
     #[arg(long, default_value = "info", value_parser = PossibleValuesParser::new(["error", "warn", "info", "debug"]))]
     level: String,
     /// Lines of the call of this number, which each line has after `#`

@@ -172,7 +172,7 @@ impl CommandShell {
         }
         if self.is_interactive {
             out.line(
-                "steps: get, range, count, rank, nth, ttl, check, put, del, incr, touch; then `commit` or `abort`",
+                "steps: get, range, count, rank, nth, ttl, check, put, del, del-range, incr, touch; then `commit` or `abort`",
             )?;
         }
         Ok(())

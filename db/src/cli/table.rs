@@ -33,21 +33,19 @@ pub(super) enum TableCommand {
         /// Also keep the keys in order, for `sandstorm range`; each record takes 104 bytes and its key's length more
         #[arg(long)]
         ordered: bool,
-        /// What a crash may take of its records [default: the server's for its mode: interval for store, none for
-        /// cache, if the configuration does not say otherwise; none with serve --ephemeral]. `copies` is experimental:
-        /// it has not had its hundred thousand crashes yet; do not keep the only copy of anything in it
+        /// What a crash may take of its records. By default interval for a store and none for a cache, unless the
+        /// server's configuration says otherwise. `copies` is experimental: do not keep the only copy of anything in it
         #[arg(long, value_enum)]
         durability: Option<DurabilityArg>,
-        /// Make it a cache in front of objects: file:///FOLDER, s3://BUCKET/PREFIX[?endpoint=URL&region=NAME],
-        /// sandstorm://HOST:PORT/TENANT/TABLE (another table) or memory:NAME (for trials); with ?format=raw objects are
-        /// values alone. The operator's token is needed
+        /// Make it a cache in front of file:///FOLDER, s3://BUCKET/PREFIX[?endpoint=URL&region=NAME], another table
+        /// (sandstorm://HOST:PORT/TENANT/TABLE), or memory:NAME for trials. With ?format=raw objects have values alone.
+        /// Takes the operator's token
         #[arg(long, value_name = "URL")]
         backing: Option<String>,
         #[command(flatten)]
         behaviour: BackingArgs,
     },
-    /// Change a table while it is used: its quota, its mode, what a crash may take of its records. Returns when that
-    /// holds
+    /// Change a table's quota, mode, durability or backing while it is used; returns when the change holds
     #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["quota", "mode", "durability", "feed_expiry", "policy", "backing_secret", "fresh", "stale", "absent", "flush_after", "dirty"]))]
     Set {
         /// Name of the table
@@ -58,29 +56,27 @@ pub(super) enum TableCommand {
         /// What happens when the quota is reached; a store becomes a cache only while it is empty
         #[arg(long, value_enum)]
         mode: Option<TableModeArg>,
-        /// What a crash may take of its records. `copies` is experimental: it has not had its hundred thousand crashes
-        /// yet; do not keep the only copy of anything in it
+        /// What a crash may take of its records. `copies` is experimental: do not keep the only copy of anything in it
         #[arg(long, value_enum)]
         durability: Option<DurabilityArg>,
-        /// Whether its change feed has the records that expire; while a trigger wants them it has in any case
+        /// Whether its change feed has the records that expire. While a trigger asks for them, it has
         #[arg(long, value_enum, value_name = "ON|OFF")]
         feed_expiry: Option<SwitchArg>,
         #[command(flatten)]
         behaviour: BackingArgs,
     },
-    /// Write what the backing of a table does not have yet, and return when it has it
+    /// Write all changes of a table that its backing does not have yet; returns when it has them
     Flush {
         /// Name of the table
         name: String,
-        /// What becomes of records that another writer has changed in the backing as well
+        /// What to do with records that another writer has changed in the backing, too
         #[arg(long, value_enum, default_value = "keep")]
         conflicts: ConflictArg,
         /// Seconds that it waits at most, up to 60
         #[arg(long, value_name = "SECONDS", default_value_t = 60)]
         wait: u64,
     },
-    /// Give a table another name. It keeps its id, its records and its grants; extensions and ports that name it have
-    /// to use the new one
+    /// Give a table another name. Its id, records and grants stay; extensions and ports have to use the new name
     Rename {
         /// Name of the table
         name: String,

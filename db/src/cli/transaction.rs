@@ -22,6 +22,7 @@ const STEPS_BYTES: u64 = 8 << 20;
     check TABLE KEY CONDITION    --is VALUE, --absent, --present or --version N; else nothing is written\n  \
     put TABLE KEY VALUE          write; --if-absent, --if-present, --if-version N, --ttl SECONDS, --flags N\n  \
     del TABLE KEY                delete, if there is a record; --if-version N\n  \
+    del-range TABLE FROM TO      delete the records of a range of an ordered table; --limit N\n  \
     incr TABLE KEY [DELTA]       add to the number; a time to live of the record ends\n  \
     count TABLE [FROM [TO]]      count the keys of an ordered table; there have to be as many at the commit\n  \
     rank TABLE KEY               the same of those before a key\n  \

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use sandstorm_client::blocking::BlockingTransaction;
 use sandstorm_client::{Bytes, Condition, Direction, Error, KeyedRecord, PutOptions, Record, RecordExpiry};
@@ -20,7 +21,7 @@ use super::session::CliSession;
 use super::shell::words::split;
 
 /// What a line that is no step is told.
-const STEPS_HINT: &str = "steps are get, range, check, put, del, incr, count, rank, nth, ttl and touch: `sandstorm transaction --help` has their forms";
+const STEPS_HINT: &str = "steps are get, range, check, put, del, del-range, incr, count, rank, nth, ttl and touch: `sandstorm transaction --help` has their forms";
 
 /// A line.
 #[derive(Debug, Parser)]
@@ -42,6 +43,8 @@ enum StepArgs {
     Put(PutArgs),
     /// Delete a record
     Del(DelArgs),
+    /// Delete the records of a range
+    DelRange(DelRangeArgs),
     /// Add to a number
     Incr(IncrArgs),
     /// Count keys of an ordered table
@@ -63,6 +66,19 @@ struct ReadArgs {
     /// Keys
     #[arg(required = true)]
     keys: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+struct DelRangeArgs {
+    /// Name of an ordered table, or owner/table of one that was granted
+    table: String,
+    /// Key to start from; "" starts from the smallest
+    from: OsString,
+    /// Key to end before; "" goes on to the largest
+    to: OsString,
+    /// Most records to delete, the smallest keys first
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    limit: Option<usize>,
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +120,7 @@ pub(super) enum TransactionStep {
     Check { table: u64, key: Vec<u8>, state: CheckedState },
     Put { table: u64, key: Vec<u8>, value: Vec<u8>, options: PutOptions },
     Del { table: u64, key: Vec<u8>, if_version: Option<u64> },
+    DelRange { table: u64, from: Vec<u8>, to: Vec<u8>, limit: usize },
     Incr { table: u64, key: Vec<u8>, delta: i64 },
     Count { table: u64, from: Vec<u8>, to: Vec<u8> },
     Rank { table: u64, key: Vec<u8> },
@@ -127,6 +144,8 @@ pub(super) enum StepOutcome {
     Key(Option<Bytes>),
     /// When a record expires, if there is one.
     Expiry(Option<RecordExpiry>),
+    /// So many records that are to be deleted.
+    Deleted(usize),
     /// Whether there is a record to be touched.
     Touched(bool),
     /// It reads nothing, or only looks whether something is so.
@@ -248,7 +267,9 @@ impl StepReader {
                 key: self.key(session, &args.key)?,
                 delta: args.delta,
             },
-            StepArgs::Count(_) | StepArgs::Rank(_) | StepArgs::Nth(_) => return self.resolve_position(session, step),
+            StepArgs::DelRange(_) | StepArgs::Count(_) | StepArgs::Rank(_) | StepArgs::Nth(_) => {
+                return self.resolve_ordered(session, step);
+            }
             StepArgs::Ttl(args) => {
                 TransactionStep::Ttl { table: self.table(session, &args.table)?.0, key: self.key(session, &args.key)? }
             }
@@ -260,9 +281,16 @@ impl StepReader {
         })
     }
 
-    /// A question for positions, of an ordered table.
-    fn resolve_position(&mut self, session: &CliSession, step: StepArgs) -> Result<TransactionStep, CliError> {
+    /// A step of an ordered table alone.
+    fn resolve_ordered(&mut self, session: &CliSession, step: StepArgs) -> Result<TransactionStep, CliError> {
         Ok(match step {
+            StepArgs::DelRange(DelRangeArgs { table, from, to, limit }) => TransactionStep::DelRange {
+                table: self.ordered_table(session, &table)?,
+                from: self.key(session, &from)?,
+                to: self.key(session, &to)?,
+                // More than a transaction may write is refused: a part alone would surprise.
+                limit: limit.unwrap_or(usize::MAX),
+            },
             StepArgs::Count(CountArgs { table, from, to }) => TransactionStep::Count {
                 table: self.ordered_table(session, &table)?,
                 from: self.key(session, &from)?,
@@ -335,6 +363,9 @@ impl TransactionStep {
                 transaction.delete(*table, key);
                 Ok(StepOutcome::Done)
             }
+            TransactionStep::DelRange { table, from, to, limit } => {
+                Ok(StepOutcome::Deleted(transaction.delete_range(*table, from, to, *limit)?))
+            }
             TransactionStep::Incr { table, key, delta } => {
                 Ok(StepOutcome::Sum(transaction.increment(*table, key, *delta)?))
             }
@@ -402,6 +433,7 @@ impl StepOutcome {
             (StepOutcome::Range(records), _) => records.iter().map(|record| row(&record.key, &record.value)).collect(),
             (StepOutcome::Sum(sum), _) => vec![sum.to_string()],
             (StepOutcome::Counted(keys), _) => vec![keys.to_string()],
+            (StepOutcome::Deleted(records), _) => vec![records.to_string()],
             (StepOutcome::Key(Some(key)), _) => vec![for_people(key)],
             (StepOutcome::Key(None), TransactionStep::Nth { position, .. }) => {
                 vec![format!("no key at position {position}")]
@@ -425,6 +457,7 @@ impl StepOutcome {
             (StepOutcome::Sum(sum), _) => json!({"sum": sum}),
             (StepOutcome::Counted(keys), TransactionStep::Rank { .. }) => json!({"rank": keys}),
             (StepOutcome::Counted(keys), _) => json!({"count": keys}),
+            (StepOutcome::Deleted(records), _) => json!({"deleted": records}),
             (StepOutcome::Key(key), _) => json!({"key": key.as_deref().map(for_programs)}),
             (StepOutcome::Expiry(expiry), _) => expiry.map_or(Value::Null, expiry_in_json),
             (StepOutcome::Touched(was), _) => json!({"touched": was}),

@@ -6,6 +6,8 @@ use super::Transaction;
 use super::log::LoggedValue;
 use crate::Error;
 use crate::abi::MAX_CALL_KEYS;
+use crate::keys::Direction;
+use crate::limits::TRANSACTION_WRITES;
 use crate::record::TableId;
 
 impl Transaction<'_> {
@@ -88,6 +90,58 @@ impl Transaction<'_> {
             }
         }
         Ok(deleted)
+    }
+
+    /// Deletes the records of an ordered table with `from <= key < to` (empty `to`: to the end of the table), the
+    /// smallest keys first and at most `limit`, when the transaction is committed; returns how many. If it is fewer
+    /// than `limit`, nothing is left: at the commit too, since a record that came into the range conflicts. The
+    /// transaction's own writes are seen.
+    ///
+    /// The records are read as [`Transaction::range`] reads them, and each is one of the [`TRANSACTION_WRITES`] keys
+    /// that a transaction may write. [`Db::delete_range`](crate::Db::delete_range) has no such bound, and deletes step
+    /// by step.
+    ///
+    /// ```
+    /// use sandstorm_api::prelude::*;
+    /// use sandstorm_api::testing::TestStore;
+    ///
+    /// /// Empties a cart into an order: what is put into the cart meanwhile is not lost.
+    /// async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+    ///     let (carts, orders, tx) = (db.table("carts")?, db.table("orders")?, db.transaction());
+    ///     let articles = tx.delete_range(carts, b"ann:", b"ann;", 100).await?;
+    ///     tx.put(orders, b"ann", articles.to_string().as_bytes())
+    /// }
+    ///
+    /// let mut store = TestStore::new();
+    /// let (carts, orders) = (store.ordered_table("carts"), store.table("orders"));
+    /// for key in ["ann:tea", "ann:milk", "bob:tea"] {
+    ///     store.put(carts, key.as_bytes(), b"1");
+    /// }
+    /// assert_eq!(store.invoke(run, b""), Ok(vec![]));
+    /// assert_eq!(store.get(orders, b"ann"), Some(&b"2"[..]));
+    /// assert_eq!(store.len(carts), 1);
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::range`], but for the limit, which may be anything; `TooLarge` when these deletes are more than
+    /// a transaction may write, and then none of them is noted.
+    pub async fn delete_range(&self, table: TableId, from: &[u8], to: &[u8], limit: usize) -> Result<usize, Error> {
+        if limit == 0 {
+            return Ok(0);
+        }
+        // One more than may be written: that there are so many is all that has to be known.
+        let records = self.range(table, from, to, limit.min(TRANSACTION_WRITES + 1), Direction::Forward).await?;
+        let keys: Vec<&[u8]> = records.iter().map(|record| record.key()).collect();
+        let mut hashes = Vec::with_capacity(keys.len());
+        for chunk in keys.chunks(MAX_CALL_KEYS) {
+            let mut some = [0; MAX_CALL_KEYS];
+            self.host.prefetch_many(table.0, chunk, &mut some)?;
+            hashes.extend_from_slice(&some[..chunk.len()]);
+        }
+        let mut notes = self.notes.borrow_mut();
+        notes.check_deletes(table, &keys, &hashes)?;
+        keys.iter().zip(hashes).for_each(|(key, hash)| notes.write(table, hash, key, None));
+        Ok(keys.len())
     }
 
     /// Notes a write of a record, with its flags and the time at which it expires.

@@ -123,6 +123,7 @@ impl<'a> Transaction<'a> {
     /// Returns the key at a position among those of the table itself, and notes that it is there; or that the table has
     /// no more keys than that.
     fn found_at(&self, table: TableId, position: u64) -> Result<Option<Vec<u8>>, Error> {
+        let mut keys = 0;
         for _ in 0..TRANSACTION_TRIES {
             if let Some(key) = self.host.nth(table.0, position)? {
                 if !key.is_empty() {
@@ -131,7 +132,7 @@ impl<'a> Transaction<'a> {
                 self.log_count(table, &key, &next_key(&key), 1)?;
                 return Ok(Some(key));
             }
-            let keys = self.host.count(table.0, &RangeRemainder::new(&[], &[], Direction::Forward))?;
+            keys = self.host.count(table.0, &RangeRemainder::new(&[], &[], Direction::Forward))?;
             if keys <= position {
                 self.log_count(table, &[], &[], keys)?;
                 return Ok(None);
@@ -139,6 +140,9 @@ impl<'a> Transaction<'a> {
             // Another worker's key has come between the two questions. That there are so many now would hold at the
             // commit, and that there is none at the position would not.
         }
+        // Both answers are noted. They cannot hold at one moment, so `run` begins anew once it has returned the error.
+        self.log_count(table, &[], &[], position)?;
+        self.log_count(table, &[], &[], keys)?;
         Err(Error::from_status(STATUS_CONTENDED))
     }
 

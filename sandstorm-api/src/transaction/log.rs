@@ -163,6 +163,28 @@ impl TransactionLog {
         Ok(())
     }
 
+    /// Checks whether it may delete all of these keys, each of which is given once.
+    pub(super) fn check_deletes(&self, table: TableId, keys: &[&[u8]], hashes: &[u64]) -> Result<(), Error> {
+        let (mut writes, mut bytes) = (self.writes, self.bytes);
+        for (key, hash) in keys.iter().zip(hashes) {
+            let note = self.find(table, *hash, key).map(|index| &self.list[index]);
+            let written = note.filter(|note| note.written.is_some());
+            writes += usize::from(written.is_none());
+            bytes = bytes - written.map_or(0, LoggedKey::bytes) + key.len();
+        }
+        if writes > TRANSACTION_WRITES {
+            return Err(Error::too_large(format!(
+                "a transaction may write {TRANSACTION_WRITES} keys, and the range has more: delete it by a smaller \
+                 limit in several calls, or outside of the transaction"
+            )));
+        }
+        if bytes > TRANSACTION_BYTES {
+            let text = format!("a transaction may write {TRANSACTION_BYTES} bytes of keys and values");
+            return Err(Error::too_large(text));
+        }
+        Ok(())
+    }
+
     pub(super) fn write(&mut self, table: TableId, hash: u64, key: &[u8], stored: Option<LoggedValue>) {
         let index = match self.find(table, hash, key) {
             Some(index) => index,

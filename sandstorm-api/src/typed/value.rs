@@ -1,12 +1,13 @@
 //! Types of the tenant's own as bytes: in records, and in calls of typed functions.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Decoder;
 use super::type_text::TypeText;
 use crate::Error;
+use crate::error::shown_key;
 
 /// A value that records and calls of typed functions hold: numbers, `bool`, `String`, `Option` and `Vec` of such, and
 /// the structs and enums that [`typed!`](crate::typed!) names.
@@ -303,10 +304,7 @@ impl<T: Typed> Typed for Option<T> {
 /// The error of a record whose value is of another type.
 #[cold]
 pub(crate) fn wrong_record(key: &[u8], error: &Error) -> Error {
-    /// Characters of a key that a message shows.
-    const SHOWN: usize = 64;
-    let key: String = String::from_utf8_lossy(key).chars().take(SHOWN).collect::<String>().escape_debug().to_string();
-    Error::invalid(format!("the record \"{key}\": {}", error.text()))
+    Error::invalid(format!("the record {}: {}", shown_key(key), error.text()))
 }
 
 /// Makes a struct or an enum of yours a [`Typed`] one, whose values records and calls of typed functions hold. It names

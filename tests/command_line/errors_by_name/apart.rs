@@ -149,8 +149,14 @@ fn a_repeat_whose_first_answer_had_no_room_is_told_that_it_ran() {
     let said: Value = serde_json::from_str(&again).expect("an error");
     assert_eq!((status.contains(" 500 "), &said["code"]), (true, &json!("not_kept")), "{status} {said}");
     assert!(said["hint"].as_str().is_some_and(|hint| hint.contains("read what it did")), "{said}");
+    // Calls of the extension that have ended: a repeat that runs would be one more.
+    let ran = || bench.server.json("ext show shapes --tenant shop")["stats"]["ok"].as_u64();
+    let before = ran();
+    assert!(before.is_some_and(|before| before > number as u64), "{before:?} of {number} calls ran");
     assert_eq!(call(number).1, again, "it says so each time, and does not run");
-    assert!(call(0).0.contains(" 200 "), "what was kept before is there still");
+    let (status, first) = call(0);
+    assert_eq!((status.contains(" 200 "), first.len()), (true, BYTES + 2), "what was kept before is there still");
+    assert_eq!(ran(), before, "and was not made anew");
 }
 
 /// Calls that wait for a backing fill the worker of the tenant; each protocol has its word for that.

@@ -160,24 +160,30 @@ func TestTheEndOfAContextOrOfTheTransportEndsTheWait(t *testing.T) {
 	fails(t, err, SandstormError{Code: "closed"})
 }
 
-func TestTheEndOfTheTransportEndsThePauseOfABusyServer(t *testing.T) {
-	// Where it is closed while the answer is read there is no pause: so several times.
-	for range [10]int{} {
+func TestTheEndOfTheTransportOrOfAContextEndsThePauseOfABusyServer(t *testing.T) {
+	// Where it ends while the answer is read there is no pause: so several times.
+	for number := range [20]int{} {
 		server := newFeedServer(t, httpAnswer{503, "", `{"code": "busy", "message": "why"}`})
 		over := NewHTTPTransport(options(server.URL))
 		feed := over.Changes("items", "10", WaitForever)
 		feed.busyPause = time.Hour
+		ctx, cancel := context.WithCancel(background)
+		defer cancel()
+		end, code := func() { over.Close() }, "closed"
+		if number%2 == 1 {
+			end, code = cancel, "cancelled"
+		}
 		ended := make(chan error)
 		go func() {
-			_, err := feed.Next(background)
+			_, err := feed.Next(ctx)
 			ended <- err
 		}()
 		<-server.asked
 		time.Sleep(20 * time.Millisecond)
-		over.Close()
-		fails(t, <-ended, SandstormError{Code: "closed"})
-		_, err := feed.Next(background)
-		fails(t, err, SandstormError{Code: "closed"})
+		end()
+		fails(t, <-ended, SandstormError{Code: code})
+		_, err := feed.Next(ctx)
+		fails(t, err, SandstormError{Code: code})
 		same(t, len(server.asked), nil, 0)
 		same(t, feed.Position(), nil, "10")
 	}

@@ -38,12 +38,13 @@ function same(found: unknown, expected: unknown, what: string): void {
   if (texts[0] !== texts[1]) throw new Error(`${what}: ${texts[0]}, not ${texts[1]}`);
 }
 
-async function fails(call: Promise<unknown>, code: string): Promise<void> {
+async function fails(call: Promise<unknown>, code: string): Promise<SandstormError> {
   try {
     await call;
   } catch (error) {
     if (!(error instanceof SandstormError)) throw error;
-    return same(error.code, code, error.message);
+    same(error.code, code, error.message);
+    return error;
   }
   throw new Error(`it was no error: ${code}`);
 }
@@ -84,6 +85,12 @@ await fails(client.integer(1), "protocol");
 // What older servers call it.
 first.answers.push([401, "one", JSON.stringify({ code: "unauthorised", message: "why" })]);
 await fails(client.integer(1), "unauthenticated");
+
+// What to do about it.
+for (const [said, hint] of [["wait a second", "wait a second"], [null, undefined], [undefined, undefined]] as const) {
+  first.answers.push([429, "one", JSON.stringify({ code: "over_quota", message: "why", hint: said })]);
+  same((await fails(client.integer(1), "over_quota")).hint, hint, "the hint");
+}
 
 // A cluster: each server says where a key is. Slots are those of Redis Cluster.
 first.asked.length = 0;

@@ -106,6 +106,12 @@ func TestACallIsSentAgainToTheSameStartOfItsServerAlone(t *testing.T) {
 	_, err = call(of(httpAnswer{401, "one", `{"code": "unauthorised", "message": "why"}`}))
 	same(t, fails(t, err, SandstormError{Code: "unauthenticated"}).Code, nil, "unauthenticated")
 	<-server.asked
+	// What to do about it.
+	for said, hint := range map[string]string{`, "hint": "wait a second"`: "wait a second", `, "hint": null`: "", "": ""} {
+		_, err = call(of(httpAnswer{429, "one", `{"code": "over_quota", "message": "why"` + said + `}`}))
+		same(t, fails(t, err, SandstormError{Code: "over_quota"}).Hint, nil, hint)
+		<-server.asked
+	}
 	never := options(server.URL)
 	never.Retries = -1
 	call = overHTTP(t, never)

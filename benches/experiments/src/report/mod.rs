@@ -102,7 +102,17 @@ impl RatioResult {
         sides: [&RoundSpread; 2],
         target: Option<RatioTarget>,
     ) -> RatioResult {
-        let ratio = sides[0].over(sides[1]);
+        RatioResult::measured(what, unit, sides[0].over(sides[1]), sides, target)
+    }
+
+    /// A ratio that was measured pair by pair, which is not that of the sides' medians.
+    pub(super) fn measured(
+        what: impl Into<String>,
+        unit: &'static str,
+        ratio: RoundSpread,
+        sides: [&RoundSpread; 2],
+        target: Option<RatioTarget>,
+    ) -> RatioResult {
         let reached = target.map(|target| target.is_reached(ratio.median));
         RatioResult { what: what.into(), ratio, sides: sides.map(|side| side.median), unit, target, reached }
     }

@@ -14,8 +14,8 @@ from . import operations
 from .change_feed import FeedState
 from .errors import Busy, SandstormError, TransactionConflict
 from .native import NativeClient
-from .operations import Bytes, Change, Cost, KeyedRecord, Measured, Record, Request
-from .transaction_state import PAUSES, ExpectedRecord, Span, TransactionState, added
+from .operations import Bytes, Change, KeyedRecord, Measured, Record, Request
+from .transaction_state import MAX_WRITES, PAUSES, ExpectedRecord, Span, TransactionState, added
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -369,6 +369,9 @@ class Transaction:
                 self._state.note_count(number, (b"", b""), keys)
                 return None
             # Another has come between the two questions.
+        # Both answers are noted. They cannot hold at one moment, so the transaction begins anew.
+        self._state.note_count(number, (b"", b""), place)
+        self._state.note_count(number, (b"", b""), keys)
         raise TransactionConflict("conflict", "others write to the table all the time; run it again", b"")
 
     def ttl(self, table: str, key: Bytes) -> Optional[float]:
@@ -417,7 +420,7 @@ class Transaction:
         """Adds to the decimal number under a key, 0 when absent, when it is committed; the sum. Flags stay, a time to
         live ends."""
         record = self.get_record(table, key)
-        value = added(b"0" if record is None else record.value, delta)
+        value = added(key, b"0" if record is None else record.value, delta)
         self._state.put(self._client.table_id(table), key, str(value), None, record.flags if record else 0)
         return value
 
@@ -426,6 +429,15 @@ class Transaction:
         if if_version is not None:
             ExpectedRecord(version=if_version).check(self.get_record(table, key))
         self._state.delete(self._client.table_id(table), key)
+
+    def delete_range(self, table: str, start: Bytes, end: Bytes, *, limit: Optional[int] = None) -> int:
+        """Deletes records of an ordered table with start <= key < end (empty `end`: to its end), the smallest keys first
+        and at most `limit`, when the transaction is committed; how many. Fewer than `limit`: nothing is left at the
+        commit. More than the 256 records that a transaction may write are refused, and none of them is deleted."""
+        # One more than may be written: that there are so many is all that has to be known.
+        most = MAX_WRITES + 1 if limit is None else min(limit, MAX_WRITES + 1)
+        found = self.range(table, start, end, limit=most)
+        return self._state.delete_range(self._client.table_id(table), found)
 
     def commit(self) -> None:
         """Makes all writes, or raises TransactionConflict, whose `key` others have changed."""

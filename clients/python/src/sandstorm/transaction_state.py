@@ -17,6 +17,8 @@ PAUSES = [min(0.0005 * 2**tries, 0.064) for tries in range(15)]
 MAX_KEY_BYTES = 64 << 10
 MAX_RANGES = 256
 """Ranges and counts of one commit."""
+MAX_WRITES = 256
+"""Records that one commit writes and deletes."""
 
 Place = Tuple[int, bytes]
 Span = Tuple[bytes, bytes]
@@ -64,7 +66,7 @@ class ExpectedRecord:
             raise Conflict("conflict", "the record is not as the write's condition asks")
 
 
-def added(text: bytes, delta: int) -> int:
+def added(key: Bytes, text: bytes, delta: int) -> int:
     """The sum of a decimal number, as the server's increment reads it, and another."""
     # Python reads no numbers of thousands of digits; 64 bits have 19, behind any zeros.
     digits = text.lstrip(b"-").lstrip(b"0")
@@ -73,7 +75,9 @@ def added(text: bytes, delta: int) -> int:
         sum_ = number + delta
         if -(1 << 63) <= number < 1 << 63 and -(1 << 63) <= sum_ < 1 << 63:
             return sum_
-    raise SandstormError("not_a_number", "the value is not a decimal number, or the sum does not fit 64 bits")
+    shown = repr(as_bytes(key)[:64])[2:-1]
+    why = f'the value under the key "{shown}" is not a decimal number, or the sum does not fit in 64 bits'
+    raise SandstormError("not_a_number", why)
 
 
 class TransactionState:
@@ -225,6 +229,16 @@ class TransactionState:
 
     def delete(self, table: int, key: Bytes) -> None:
         self._writes[(table, as_bytes(key))] = None
+
+    def delete_range(self, table: int, found: Sequence[KeyedRecord]) -> int:
+        """Notes that all of these are deleted; how many."""
+        places = [(table, record.key) for record in found]
+        new = sum(place not in self._writes for place in places)
+        if len(self._writes) + new > MAX_WRITES:
+            text = "a transaction writes over 256 keys: delete the range by a smaller limit, in several transactions"
+            raise SandstormError("too_large", text)
+        self._writes.update(dict.fromkeys(places))
+        return len(places)
 
     def steps_of_reads(self, error: Exception) -> List[bytes]:
         """The steps that ask whether what it has read held at one moment; none where an error cannot come of that."""

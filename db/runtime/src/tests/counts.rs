@@ -1,5 +1,6 @@
-//! Counts, ranks and positions in transactions of compiled extensions, beside a thread whose commits change the same
-//! table: what is committed is what a sorted set would say, and would have become, at the moment of the commit.
+//! Counts, ranks, positions and deletes of ranges in transactions of compiled extensions, beside a thread whose commits
+//! change the same table: what is committed is what a sorted set would say, and would have become, at the moment of the
+//! commit.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,23 +34,33 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     let mut answers = Vec::new();
     for step in args.chunks_exact(2) {
         let (key, wide) = ([step[1] % 8], u64::from(step[1]));
-        match step[0] % 6 {
+        match step[0] % 7 {
             0 => tx.put(sorted, &key, b"")?,
             1 => _ = tx.delete(sorted, &key).await?,
             2 => answers.push(tx.count(sorted, &key, &[step[1] / 8 % 8]).await? as u8),
             3 => answers.push(tx.rank(sorted, &key).await? as u8),
             4 => answers.push(tx.nth(sorted, u64::MAX - wide).await?.map_or(255, |key| key[0])),
+            5 => {
+                let limit = usize::from(step[0] / 7 % 4);
+                answers.push(tx.delete_range(sorted, &key, &[step[1] / 8 % 8], limit).await? as u8);
+            }
             _ => answers.push(tx.nth(sorted, wide % 9).await?.map_or(255, |key| key[0])),
         }
     }
     let before = tx.get(numbers, b"all").await?.map_or(&b""[..], |record| record.value());
     let mut after: BTreeSet<u8> = before.iter().copied().collect();
     for step in args.chunks_exact(2) {
-        _ = match step[0] % 6 {
-            0 => after.insert(step[1] % 8),
-            1 => after.remove(&(step[1] % 8)),
-            _ => false,
-        };
+        let key = step[1] % 8;
+        match step[0] % 7 {
+            0 => _ = after.insert(key),
+            1 => _ = after.remove(&key),
+            5 => {
+                let within = after.iter().copied().filter(|other| *other >= key && *other < step[1] / 8 % 8);
+                let gone: Vec<u8> = within.take(usize::from(step[0] / 7 % 4)).collect();
+                after.retain(|other| !gone.contains(other));
+            }
+            _ => {}
+        }
     }
     tx.put(numbers, b"all", &after.into_iter().collect::<Vec<u8>>())?;
     db.reply(&[before.len() as u8])?;
@@ -64,12 +75,18 @@ fn expected(keys: &mut BTreeSet<u8>, args: &[u8]) -> Vec<u8> {
     for step in args.chunks_exact(2) {
         let key = step[1] % KEYS;
         let before = |end: u8| keys.iter().filter(|other| **other < end).count() as u8;
-        match step[0] % 6 {
+        match step[0] % 7 {
             0 => _ = keys.insert(key),
             1 => _ = keys.remove(&key),
             2 => answers.push(before(step[1] / KEYS % KEYS).saturating_sub(before(key))),
             3 => answers.push(before(key)),
             4 => answers.push(255),
+            5 => {
+                let within = keys.iter().copied().filter(|other| *other >= key && *other < step[1] / KEYS % KEYS);
+                let gone: Vec<u8> = within.take(usize::from(step[0] / 7 % 4)).collect();
+                keys.retain(|other| !gone.contains(other));
+                answers.push(gone.len() as u8);
+            }
             _ => answers.push(keys.iter().nth(usize::from(step[1] % 9)).copied().unwrap_or(255)),
         }
     }

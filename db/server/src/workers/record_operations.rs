@@ -237,8 +237,23 @@ fn encode_store_error(
             RpcStatus::Conflict
         }
         StoreError::WrongServer => encode_wrong_server(table, operation, operation.key, response),
+        StoreError::NotANumber => {
+            let text = not_a_number_text(operation.key);
+            encode_refusal(operation, RpcStatus::NotANumber, &text, response)
+        }
         _ => encode_refusal(operation, store_error_status(error), &error.to_string(), response),
     }
+}
+
+/// The text for an increment of what is no number, with as much of the key as tells which it is: of a message of many
+/// increments nobody else does.
+#[cold]
+fn not_a_number_text(key: &[u8]) -> String {
+    /// Bytes of a key that the text shows.
+    const SHOWN_BYTES: usize = 64;
+    let shown = key.get(..SHOWN_BYTES).unwrap_or(key).escape_ascii();
+    let more = if key.len() > SHOWN_BYTES { "…" } else { "" };
+    format!("the value under the key \"{shown}{more}\" is not a decimal number, or the sum does not fit in 64 bits")
 }
 
 /// The status that a refusal of the store is.

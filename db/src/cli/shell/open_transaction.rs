@@ -79,7 +79,7 @@ impl OpenTransaction {
                 self.has_failed = !self.is_interactive;
                 return Err(match error.code.as_str() {
                     "usage" => {
-                        error.hint("a transaction is open: get, range, count, rank, nth, ttl, check, put, del, incr, touch; `commit` or `abort`")
+                        error.hint("a transaction is open: get, range, count, rank, nth, ttl, check, put, del, del-range, incr, touch; `commit` or `abort`")
                     }
                     _ => error,
                 });

@@ -12,11 +12,11 @@ pub(in crate::cli) struct BackingArgs {
     /// With a backing: when a write is answered [default: write-through]
     #[arg(long, value_enum)]
     policy: Option<PolicyArg>,
-    /// The tenant's secret with the credentials of the backing, for s3: ACCESS_KEY:SECRET_KEY. The operator's token is
-    /// needed
+    /// Name of the tenant's secret with the backing's credentials; for s3 they are ACCESS_KEY:SECRET_KEY. Takes the
+    /// operator's token
     #[arg(long, value_name = "NAME")]
     backing_secret: Option<String>,
-    /// Milliseconds for which a loaded record is not looked for again; 0: until it is evicted [default: 0]
+    /// Milliseconds for which a loaded record counts as fresh; 0: until it is evicted [default: 0]
     #[arg(long, value_name = "MS")]
     fresh: Option<u64>,
     /// Milliseconds after --fresh for which a record is still shown while it is loaded anew [default: 0]
@@ -25,7 +25,7 @@ pub(in crate::cli) struct BackingArgs {
     /// Milliseconds for which an absent key is remembered, 1000 at least [default: 5000]
     #[arg(long, value_name = "MS")]
     absent: Option<u64>,
-    /// Milliseconds for which a changed record gathers further changes, with write-back [default: 1000]
+    /// With write-back: milliseconds between a record's change and its write to the backing [default: 1000]
     #[arg(long, value_name = "MS")]
     flush_after: Option<u64>,
     /// Bytes of changed records that may wait to be written; beyond them changes are refused [default: 64MiB]

@@ -27,6 +27,8 @@ type SandstormError struct {
 	Cause string `json:"cause"`
 	// Kind is that of an error which the extension returned, such as "not_found".
 	Kind string `json:"kind"`
+	// Hint is what to do about it, where the server says so: over HTTP.
+	Hint string `json:"hint"`
 	// Over HTTP: the control port of the server that has the call's key.
 	Server string `json:"server"`
 

@@ -39,10 +39,12 @@ export class SandstormError extends Error {
   readonly cause_: string | undefined;
   /** Of an error that the extension returned, such as "not_found". */
   readonly kind: string | undefined;
+  /** Over HTTP: what to do about it, where the server says so. */
+  readonly hint: string | undefined;
 
   constructor(
     status: number,
-    said: { code: SandstormCode; message: string; cause?: string; kind?: string },
+    said: { code: SandstormCode; message: string; cause?: string; kind?: string; hint?: string },
     below?: unknown,
   ) {
     super(said.message, below === undefined ? undefined : { cause: below });
@@ -53,6 +55,8 @@ export class SandstormError extends Error {
     this.oldCode = this.code === "unauthenticated" ? OLD_UNAUTHENTICATED : undefined;
     this.cause_ = said.cause;
     this.kind = said.kind;
+    // Of a feed's error it may be null.
+    this.hint = said.hint ?? undefined;
   }
 }
 
@@ -237,7 +241,7 @@ function parsedJson(text: string): unknown {
   }
 }
 
-function isFailure(said: unknown): said is { code: string; message: string; cause?: string; kind?: string; server?: string } {
+function isFailure(said: unknown): said is { code: string; message: string; cause?: string; kind?: string; hint?: string; server?: string } {
   if (typeof said !== "object" || said === null) return false;
   return "code" in said && typeof said.code === "string" && "message" in said;
 }
