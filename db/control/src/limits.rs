@@ -269,8 +269,10 @@ pub const BIG_KEYS_MAX: usize = 100;
 /// Questions about calls under way that are asked of the workers at a time. Each takes a worker a millisecond at most,
 /// and a worker answers one in a turn.
 pub const CALL_LOOKS: usize = 8;
-/// The same about one tenant's: its own, and an operator's beside it.
+/// The same about one tenant's: by the tenant itself, and apart from these by viewers of the server.
 pub const CALL_LOOKS_PER_TENANT: usize = 2;
+/// The same by operators, beside all others, whom no viewer and no tenant keeps out.
+pub const OPERATOR_CALL_LOOKS: usize = 4;
 /// Time that workers have to tell of calls under way: a turn of theirs takes some milliseconds at most.
 pub const CALLS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Seconds for which a profile is taken if the request gives no number.

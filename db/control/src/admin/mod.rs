@@ -114,8 +114,8 @@ use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate
 use crate::isolation::IsolationMeter;
 use crate::limits::{
     CALL_LOOKS, CALL_LOOKS_PER_TENANT, CHANGE_WAITS, CHANGE_WAITS_PER_TENANT, COMMAND_REQUESTS,
-    COMMAND_REQUESTS_PER_ADDRESS, COPY_STREAMS, COPY_STREAMS_PER_ADDRESS, RECORD_PAGES, RECORD_PAGES_PER_TENANT,
-    TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT,
+    COMMAND_REQUESTS_PER_ADDRESS, COPY_STREAMS, COPY_STREAMS_PER_ADDRESS, OPERATOR_CALL_LOOKS, RECORD_PAGES,
+    RECORD_PAGES_PER_TENANT, TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT,
 };
 use crate::triggers::{RemoteOrders, TriggerRunner};
 use crate::use_meter::TenantUseMeter;
@@ -224,8 +224,10 @@ pub struct ControlState {
     trigger_changes: Arc<RequestLimiter>,
     /// Which requests with calls of triggers other servers have sent.
     remote_orders: RemoteOrders,
-    /// Questions to workers about calls under way, by the tenant's serial number.
-    call_looks: Arc<RequestLimiter<u64>>,
+    /// Questions to workers about calls under way, by the tenant's serial number, and by whether the caller sees the
+    /// whole server. Those of operators are counted apart.
+    call_looks: Arc<RequestLimiter<(u64, bool)>>,
+    operator_call_looks: Arc<RequestLimiter<(u64, bool)>>,
     /// Where calls over HTTP go in, and those under way.
     calls: Option<LocalCaller>,
     pending_calls: Arc<PendingCalls>,
@@ -304,6 +306,7 @@ impl ControlState {
             remote_orders: RemoteOrders::default(),
             call_looks: RequestLimiter::new(CALL_LOOKS, CALL_LOOKS_PER_TENANT),
             calls,
+            operator_call_looks: RequestLimiter::new(OPERATOR_CALL_LOOKS, OPERATOR_CALL_LOOKS),
             pending_calls: Arc::default(),
             triggers: OnceLock::new(),
         })

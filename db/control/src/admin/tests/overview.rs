@@ -1,7 +1,7 @@
 //! All extensions and kills in one answer each: sorted, filtered, and no tenant sees another's.
 
 use super::*;
-use crate::limits::{CALL_LOOKS, CALL_LOOKS_PER_TENANT};
+use crate::limits::{CALL_LOOKS, CALL_LOOKS_PER_TENANT, OPERATOR_CALL_LOOKS};
 use sandstorm_accounts::{KillRecord, PolicyEvent};
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary, InvocationOutcome, LoadedExtension};
 use sandstorm_net::rpc::KillCause;
@@ -190,13 +190,25 @@ fn looks_at_calls_are_limited_by_tenant_and_in_all() {
         (status, answer["code"].as_str().unwrap_or_default().to_owned())
     };
     let (busy, goes_on) = ((503, "busy".to_owned()), (503, "no_workers".to_owned()));
-    let mut permits: Vec<_> = std::iter::from_fn(|| server.control.call_looks.begin(serial)).collect();
-    assert_eq!(permits.len(), CALL_LOOKS_PER_TENANT);
-    assert_eq!((ask("a", &of_a), ask("b", &of_b)), (busy.clone(), goes_on.clone()), "the other one waits for nothing");
-    permits.extend((1..).map_while(|other| server.control.call_looks.begin(u64::MAX - other)));
-    assert_eq!((permits.len(), ask("b", &of_b)), (CALL_LOOKS, busy));
-    drop(permits);
-    assert_eq!((ask("a", &of_a), ask("b", &of_b)), (goes_on.clone(), goes_on), "an answer gives its permit back");
+    let (_, viewer) = server.operator("POST", "/v1/tokens", json!({"name": "v"}));
+    let (viewer, operator) = (viewer["token"].as_str().unwrap(), server.operator.as_str());
+    let looks = &server.control.call_looks;
+    // Viewers ask as often as they may.
+    let mut permits: Vec<_> = std::iter::from_fn(|| looks.begin((serial, true))).collect();
+    assert_eq!((permits.len(), ask("a", viewer)), (CALL_LOOKS_PER_TENANT, busy.clone()));
+    assert_eq!((ask("a", &of_a), ask("a", operator)), (goes_on.clone(), goes_on.clone()), "they keep nobody out");
+    permits.extend(std::iter::from_fn(|| looks.begin((serial, false))));
+    assert_eq!((permits.len(), ask("a", &of_a)), (2 * CALL_LOOKS_PER_TENANT, busy.clone()));
+    assert_eq!(ask("b", &of_b), goes_on, "the other one waits for nothing");
+    permits.extend((1..).map_while(|other| looks.begin((u64::MAX - other, false))));
+    assert_eq!((permits.len(), ask("b", &of_b)), (CALL_LOOKS, busy.clone()));
+    assert_eq!(ask("b", operator), goes_on, "operators have permits of their own");
+    let own = &server.control.operator_call_looks;
+    let of_operators: Vec<_> = std::iter::from_fn(|| own.begin((serial, true))).collect();
+    assert_eq!((of_operators.len(), ask("b", operator)), (OPERATOR_CALL_LOOKS, busy));
+    drop((permits, of_operators));
+    assert_eq!(ask("a", &of_a), goes_on, "an answer gives its permit back");
+    assert_eq!((ask("b", &of_b), ask("b", operator)), (goes_on.clone(), goes_on));
 }
 
 #[test]
