@@ -32,11 +32,12 @@ use crate::config::{Config, Route};
 use crate::dispatcher::now_ms;
 use crate::session::{ClientSession, ServerTopology, SessionResponse};
 use crate::{Error, limits};
-use sandstorm_net::driver::{AnyDriver, Burst, DatagramDriver, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::driver::{AnyDriver, ArrivalClock, Burst, DatagramDriver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::r2p2::R2p2ClientCounters;
 use sandstorm_net::rpc::{MessageHeader, Operation};
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A connection that its owner polls.
 pub struct Connection {
@@ -50,6 +51,9 @@ pub struct Connection {
     /// Requests that failed while they were sent; reported at the next poll.
     failed: Vec<(u64, Error)>,
     next_timer_us: u64,
+    arrivals: ArrivalClock,
+    /// When the clocks are compared next, in microseconds since `epoch`.
+    next_comparison_us: u64,
 }
 
 impl Connection {
@@ -87,6 +91,8 @@ impl Connection {
             deadline: config.deadline,
             failed: Vec::new(),
             next_timer_us: 0,
+            arrivals: ArrivalClock::default(),
+            next_comparison_us: 0,
         })
     }
 
@@ -103,6 +109,15 @@ impl Connection {
         }
         result.unwrap_or(Err(Error::Closed))?;
         self.session.server().ok_or_else(|| Error::Protocol { text: "a ping was answered before the hello".into() })
+    }
+
+    /// Finds out what Unix time the connection's clock began at.
+    #[cold]
+    fn compare_clocks(&mut self, now_us: u64) {
+        let now_ns = self.epoch.elapsed().as_nanos() as u64;
+        let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        self.arrivals.note(now_ns, unix_ns);
+        self.next_comparison_us = now_us + limits::CLOCK_COMPARISON_INTERVAL_US;
     }
 
     fn us_at(&self, now: Instant) -> u64 {
@@ -190,14 +205,24 @@ impl Connection {
             ended += 1;
             each(tag, Err(error));
         }
+        // When the kernel received the datagram that is looked at.
+        let arrived = Cell::new(None);
         let mut out = |tag: u64, result: Result<SessionResponse<'_>, Error>| {
             ended += 1;
-            each(tag, result.map(|answer| Response { answer }));
+            each(tag, result.map(|answer| Response { answer, arrived: arrived.get() }));
         };
         let received = self.driver.receive(&mut self.burst);
         if received > 0 {
-            let server = self.session.peer();
-            for (peer, datagram) in self.burst.iter() {
+            if now_us >= self.next_comparison_us {
+                self.compare_clocks(now_us);
+            }
+            let (server, now_ns) = (self.session.peer(), self.epoch.elapsed().as_nanos() as u64);
+            let mut messages = self.burst.arrivals().iter().peekable();
+            for (index, (peer, datagram)) in self.burst.iter().enumerate() {
+                if let Some(message) = messages.next_if(|message| message.first as usize == index) {
+                    let received_ns = self.arrivals.received_ns(message.unix_ns, now_ns);
+                    arrived.set(Some(self.epoch + Duration::from_nanos(received_ns)));
+                }
                 if peer == server {
                     self.session.receive(now_us, datagram, &mut self.outbox, &mut out);
                 }
@@ -212,12 +237,13 @@ impl Connection {
     }
 }
 
-/// Opens a driver to the server.
+/// Opens a driver to the server, one that says when answers came if it can.
 fn open_driver(config: &Config) -> Result<AnyDriver, Error> {
     if let Some(drivers) = &config.drivers {
         return drivers.open().map_err(|text| Error::Io { text });
     }
-    let bound = UdpDriver::bind(config.local_address(), UdpOptions::default());
+    let options = UdpOptions { receive_times: true, ..UdpOptions::default() };
+    let bound = UdpDriver::bind(config.local_address(), options);
     bound.map(AnyDriver::from).map_err(|error| Error::Io { text: error.to_string() })
 }
 
@@ -231,6 +257,7 @@ impl std::fmt::Debug for Connection {
 #[derive(Debug)]
 pub struct Response<'p> {
     answer: SessionResponse<'p>,
+    arrived: Option<Instant>,
 }
 
 impl Response<'_> {
@@ -238,6 +265,12 @@ impl Response<'_> {
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.answer.len()
+    }
+
+    /// When the kernel received the last packet of the message. `None` if it does not say: the message was there when
+    /// the connection was polled.
+    pub fn arrived(&self) -> Option<Instant> {
+        self.arrived
     }
 
     /// The answers, one per operation asked, in order, as they travel.
