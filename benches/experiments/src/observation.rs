@@ -46,7 +46,7 @@ fn view(server: &LocalServer, number: usize, stop: &AtomicBool) -> Result<(), Cl
     let address = server.control_address();
     let token = server.operator_token()?;
     let request = format!(
-        "GET /v1/overview HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        "GET /v1/overview?show=front HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
     );
     let mut next = Instant::now() + PAGE_INTERVAL * number as u32 / VIEWERS as u32;
     while !stop.load(Relaxed) {

@@ -381,14 +381,19 @@ pub const PAGE_SESSION_IDLE: Duration = Duration::from_secs(3_600);
 pub const PAGE_CODES: usize = 64;
 /// Time in which such a code can be used: enough to type it.
 pub const PAGE_CODE_LIFETIME: Duration = Duration::from_secs(120);
-/// Least time between two readings for the page: however many look at it, the server is read once.
-pub const PAGE_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+/// Least time between two readings for the page: as often as a page asks. However many look at it, the server is read
+/// once.
+pub const PAGE_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(2);
 /// Tenants in one overview, at most, those with most requests first: 400 KB.
 pub const PAGE_TENANTS: usize = 1_024;
 /// Extensions in one overview, at most, those with most CPU time first.
 pub const PAGE_EXTENSIONS: usize = 256;
 /// Kills and events in one overview, at most.
 pub const PAGE_KILLS: usize = 50;
+/// Tenants and extensions in the first view of the page, at most: those that it shows.
+pub const PAGE_FRONT_ROWS: usize = 10;
+/// The same of kills.
+pub const PAGE_FRONT_KILLS: usize = 5;
 /// Extensions, tables and tenants' quotas of which Prometheus gets series, if it does not say how many: 25 series of an
 /// extension, 15 of a table, 45 of a tenant's quotas.
 pub const METRIC_SERIES: usize = 50;

@@ -55,6 +55,7 @@ mod library_loader;
 mod logs;
 mod operator_credentials;
 mod overview;
+mod overview_cache;
 mod overview_page;
 mod page;
 mod page_sessions;
@@ -132,7 +133,7 @@ use hot::HotWatches;
 use incidents::IncidentLog;
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
-use overview_page::OverviewCache;
+use overview_cache::OverviewCache;
 use page_sessions::PageSessions;
 use peer_limiter::PeerLimiter;
 use pending_calls::PendingCalls;
@@ -305,8 +306,8 @@ impl ControlState {
             trigger_changes: RequestLimiter::new(TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT),
             remote_orders: RemoteOrders::default(),
             call_looks: RequestLimiter::new(CALL_LOOKS, CALL_LOOKS_PER_TENANT),
-            calls,
             operator_call_looks: RequestLimiter::new(OPERATOR_CALL_LOOKS, OPERATOR_CALL_LOOKS),
+            calls,
             pending_calls: Arc::default(),
             triggers: OnceLock::new(),
         })
