@@ -44,6 +44,9 @@ pub const MAX_PACKET_BYTES: usize =
     sandstorm_net::limits::MAX_DATAGRAM - sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
 /// Interval at which a polled connection checks its timers while nothing arrives, in microseconds.
 pub const RAW_TIMER_INTERVAL_US: u64 = 500;
+/// Interval at which a polled connection compares its clock with the kernel's time of day, in microseconds: the two
+/// differ by a constant until somebody sets the machine's time.
+pub const CLOCK_COMPARISON_INTERVAL_US: u64 = 1_000;
 /// Messages of a loader under way: enough to keep a server busy, few enough not to overrun its socket.
 pub const FILL_DEPTH: usize = 128;
 /// Most times that a loader writes one record.

@@ -32,12 +32,12 @@ use crate::config::{Config, Route};
 use crate::dispatcher::now_ms;
 use crate::session::{ClientSession, ServerTopology, SessionResponse};
 use crate::{Error, limits};
-use sandstorm_net::driver::{AnyDriver, Burst, DatagramDriver, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::driver::{AnyDriver, ArrivalClock, Burst, DatagramDriver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::r2p2::R2p2ClientCounters;
 use sandstorm_net::rpc::{MessageHeader, Operation};
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A connection that its owner polls.
 pub struct Connection {
@@ -52,6 +52,9 @@ pub struct Connection {
     /// Requests that failed while they were sent; reported at the next poll.
     failed: Vec<(u64, Error)>,
     next_timer_us: u64,
+    arrivals: ArrivalClock,
+    /// When the clocks are compared next, in microseconds since `epoch`.
+    next_comparison_us: u64,
 }
 
 impl Connection {
@@ -92,6 +95,8 @@ impl Connection {
             deadline: config.deadline,
             failed: Vec::new(),
             next_timer_us: 0,
+            arrivals: ArrivalClock::default(),
+            next_comparison_us: 0,
         })
     }
 
@@ -108,6 +113,15 @@ impl Connection {
         }
         result.unwrap_or(Err(Error::Closed))?;
         self.session.server().ok_or_else(|| Error::Protocol { text: "a ping was answered before the hello".into() })
+    }
+
+    /// Finds out what Unix time the connection's clock began at.
+    #[cold]
+    fn compare_clocks(&mut self, now_us: u64) {
+        let now_ns = self.epoch.elapsed().as_nanos() as u64;
+        let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        self.arrivals.note(now_ns, unix_ns);
+        self.next_comparison_us = now_us + limits::CLOCK_COMPARISON_INTERVAL_US;
     }
 
     fn us_at(&self, now: Instant) -> u64 {
@@ -195,16 +209,26 @@ impl Connection {
             ended += 1;
             each(tag, Err(error));
         }
+        // When the kernel received the datagram that is looked at.
+        let arrived = Cell::new(None);
         let mut out = |tag: u64, result: Result<SessionResponse<'_>, Error>| {
             ended += 1;
-            each(tag, result.map(|answer| Response { answer }));
+            each(tag, result.map(|answer| Response { answer, arrived: arrived.get() }));
         };
         let own = self.burst.is_some();
         let mut burst = self.burst.take().unwrap_or_else(ReceiveBuffers::take);
         let received = self.driver.receive(&mut burst);
         if received > 0 {
-            let server = self.session.peer();
-            for (peer, datagram) in burst.iter() {
+            if now_us >= self.next_comparison_us {
+                self.compare_clocks(now_us);
+            }
+            let (server, now_ns) = (self.session.peer(), self.epoch.elapsed().as_nanos() as u64);
+            let mut messages = self.burst.arrivals().iter().peekable();
+            for (index, (peer, datagram)) in self.burst.iter().enumerate() {
+                if let Some(message) = messages.next_if(|message| message.first as usize == index) {
+                    let received_ns = self.arrivals.received_ns(message.unix_ns, now_ns);
+                    arrived.set(Some(self.epoch + Duration::from_nanos(received_ns)));
+                }
                 if peer == server {
                     self.session.receive(now_us, datagram, &mut self.outbox, &mut out);
                 }
@@ -224,35 +248,13 @@ impl Connection {
     }
 }
 
-/// The receive buffers that all connections of a thread over kernel sockets share: a poll leaves nothing in them.
-///
-/// They are 2 MiB. A thread with a thousand connections would take 2 GiB for buffers of their own, and receive each
-/// answer into memory that no cache has.
-struct ReceiveBuffers;
-
-thread_local! {
-    static RECEIVE_BUFFERS: Cell<Option<Box<Burst>>> = const { Cell::new(None) };
-}
-
-impl ReceiveBuffers {
-    /// New ones if a poll is under way on this thread: an answer's handler may poll another connection.
-    fn take() -> Box<Burst> {
-        RECEIVE_BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default()
-    }
-
-    fn give_back(mut burst: Box<Burst>) {
-        burst.clear();
-        // A thread that ends keeps none.
-        let _ended = RECEIVE_BUFFERS.try_with(|kept| kept.set(Some(burst)));
-    }
-}
-
-/// Opens a driver to the server.
+/// Opens a driver to the server, one that says when answers came if it can.
 fn open_driver(config: &Config) -> Result<AnyDriver, Error> {
     if let Some(drivers) = &config.drivers {
         return drivers.open().map_err(|text| Error::Io { text });
     }
-    let bound = UdpDriver::bind(config.local_address(), UdpOptions::default());
+    let options = UdpOptions { receive_times: true, ..UdpOptions::default() };
+    let bound = UdpDriver::bind(config.local_address(), options);
     bound.map(AnyDriver::from).map_err(|error| Error::Io { text: error.to_string() })
 }
 
@@ -266,6 +268,7 @@ impl std::fmt::Debug for Connection {
 #[derive(Debug)]
 pub struct Response<'p> {
     answer: SessionResponse<'p>,
+    arrived: Option<Instant>,
 }
 
 impl Response<'_> {
@@ -273,6 +276,12 @@ impl Response<'_> {
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.answer.len()
+    }
+
+    /// When the kernel received the last packet of the message. `None` if it does not say: the message was there when
+    /// the connection was polled.
+    pub fn arrived(&self) -> Option<Instant> {
+        self.arrived
     }
 
     /// The answers, one per operation asked, in order, as they travel.

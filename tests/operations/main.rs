@@ -45,6 +45,7 @@ mod records;
 mod restart;
 mod rotation;
 mod spill_kills;
+mod stalls;
 mod tenant_debugging;
 mod tls;
 mod transaction_kills;

@@ -51,6 +51,21 @@ pub(super) struct ConnectionContext<'l> {
     pub(super) recent_ns: Rc<RefCell<Histogram<u64>>>,
 }
 
+/// When a request ended, in nanoseconds since the start of the run.
+#[derive(Clone, Copy)]
+struct EndTime {
+    /// When the kernel received the answer, if it says so; else as below.
+    received_ns: u64,
+    /// When the generator looked at it.
+    seen_ns: u64,
+}
+
+impl From<u64> for EndTime {
+    fn from(now_ns: u64) -> EndTime {
+        EndTime { received_ns: now_ns, seen_ns: now_ns }
+    }
+}
+
 /// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestOutcome {
@@ -328,7 +343,11 @@ impl<'l> LoadConnection<'l> {
             let slot = tag as usize;
             let Some(requests) = in_flight.get_mut(slot) else { return };
             match answer {
-                Ok(response) => book.answered(now_ns, requests, &response, &mut goes_on, scratch),
+                Ok(response) => {
+                    let received_ns = response.arrived().map_or(now_ns, |at| book.times.ns_at(at).min(now_ns));
+                    let at = EndTime { received_ns, seen_ns: now_ns };
+                    book.answered(at, requests, &response, &mut goes_on, scratch);
+                }
                 Err(error) => requests.iter().for_each(|request| {
                     scratch.edge_keys.release(request);
                     book.enter(now_ns, request, RequestOutcome::Error(error.code()));
@@ -492,7 +511,7 @@ impl<'l> LoadConnection<'l> {
 impl ResultRecorder<'_> {
     fn answered(
         &mut self,
-        now_ns: u64,
+        at: EndTime,
         requests: &mut [LoadRequest],
         response: &Response<'_>,
         goes_on: &mut FollowUps<'_>,
@@ -505,7 +524,7 @@ impl ResultRecorder<'_> {
             let answer = match answers.next() {
                 Some(Ok(answer)) => answer,
                 Some(Err(_)) | None => {
-                    self.enter(now_ns, request, RequestOutcome::Error(whole));
+                    self.enter(at, request, RequestOutcome::Error(whole));
                     continue;
                 }
             };
@@ -516,16 +535,16 @@ impl ResultRecorder<'_> {
                 }
                 scratch.edge_keys.release(request);
                 whole = error.code();
-                self.enter(now_ns, request, RequestOutcome::Error(whole));
+                self.enter(at, request, RequestOutcome::Error(whole));
                 continue;
             }
             let found = answer.status == RpcStatus::Ok;
             match self.data.check_reply(request, found, answer.value, self.rules, scratch) {
                 ReplyVerdict::NextStep => goes_on.again.push_back(*request),
-                ReplyVerdict::Done if goes_on.computes(request) => goes_on.compute(now_ns, request),
-                ReplyVerdict::Done if found => self.enter(now_ns, request, RequestOutcome::Succeeded),
-                ReplyVerdict::Done => self.enter(now_ns, request, RequestOutcome::NotFound),
-                ReplyVerdict::Wrong => self.enter(now_ns, request, RequestOutcome::Wrong),
+                ReplyVerdict::Done if goes_on.computes(request) => goes_on.compute(at.seen_ns, request),
+                ReplyVerdict::Done if found => self.enter(at, request, RequestOutcome::Succeeded),
+                ReplyVerdict::Done => self.enter(at, request, RequestOutcome::NotFound),
+                ReplyVerdict::Wrong => self.enter(at, request, RequestOutcome::Wrong),
             }
         }
     }
@@ -538,15 +557,16 @@ impl ResultRecorder<'_> {
     }
 
     /// Enters a request that ended.
-    fn enter(&mut self, now_ns: u64, request: &LoadRequest, end: RequestOutcome) {
+    fn enter(&mut self, at: impl Into<EndTime>, request: &LoadRequest, end: RequestOutcome) {
+        let EndTime { received_ns, seen_ns } = at.into();
         let well = !matches!(end, RequestOutcome::Error(_));
         self.server_stopping |= matches!(end, RequestOutcome::Error(super::report::SHUTTING_DOWN));
         self.done += 1;
         self.failed += u64::from(!well);
-        let latency_ns = now_ns.saturating_sub(request.intended_ns).max(1);
+        let latency_ns = received_ns.saturating_sub(request.intended_ns).max(1);
         self.shares.recent_ns.borrow_mut().saturating_record(latency_ns);
         if let Some(periods) = &mut self.periods {
-            periods.note(now_ns, request.class, latency_ns, well);
+            periods.note(seen_ns, request.class, latency_ns, well);
         }
         if request.class == Class::Insert {
             self.shares.growth.ended(request.id, well);
@@ -557,10 +577,11 @@ impl ResultRecorder<'_> {
         let Some(tally) = self.tallies.get_mut(request.class.index()) else { return };
         let tally = tally.get_or_insert_with(|| Box::new(ClassTally::new(self.digits)));
         tally.latency_ns.saturating_record(latency_ns);
+        tally.seen_ns.saturating_record(seen_ns.saturating_sub(request.intended_ns).max(1));
         match end {
             RequestOutcome::Error(code) => *tally.errors.entry(code).or_default() += 1,
             RequestOutcome::Succeeded | RequestOutcome::NotFound | RequestOutcome::Wrong => {
-                tally.last_ns = tally.last_ns.max(now_ns);
+                tally.last_ns = tally.last_ns.max(seen_ns);
                 tally.ok += 1;
                 tally.missed += u64::from(end == RequestOutcome::NotFound);
                 tally.verified += u64::from(request.verify || end == RequestOutcome::Wrong);

@@ -56,6 +56,8 @@ pub struct UsageTotals {
     pub killed: u64,
     /// Polls that ended by a switch, because they computed past their slice.
     pub switches: u64,
+    /// Records asked for, and values that were to be written, over memcached and Redis connections.
+    pub connection_records: u64,
 }
 
 /// The current and past use of a tenant.
@@ -257,6 +259,8 @@ impl TenantUsage {
             invocations_failed,
             invocations_killed,
             preemptions,
+            connection_reads,
+            connection_writes,
             ..
         } in self.workers.iter().map(|worker| &worker.counters)
         {
@@ -268,6 +272,7 @@ impl TenantUsage {
             totals.failed += invocations_failed.get();
             totals.killed += killed;
             totals.switches += preemptions.get();
+            totals.connection_records += connection_reads.get() + connection_writes.get();
         }
         totals
     }

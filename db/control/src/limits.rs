@@ -271,8 +271,10 @@ pub const BIG_KEYS_MAX: usize = 100;
 /// Questions about calls under way that are asked of the workers at a time. Each takes a worker a millisecond at most,
 /// and a worker answers one in a turn.
 pub const CALL_LOOKS: usize = 8;
-/// The same about one tenant's: its own, and an operator's beside it.
+/// The same about one tenant's: by the tenant itself, and apart from these by viewers of the server.
 pub const CALL_LOOKS_PER_TENANT: usize = 2;
+/// The same by operators, beside all others, whom no viewer and no tenant keeps out.
+pub const OPERATOR_CALL_LOOKS: usize = 4;
 /// Time that workers have to tell of calls under way: a turn of theirs takes some milliseconds at most.
 pub const CALLS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Seconds for which a profile is taken if the request gives no number.
@@ -381,14 +383,19 @@ pub const PAGE_SESSION_IDLE: Duration = Duration::from_secs(3_600);
 pub const PAGE_CODES: usize = 64;
 /// Time in which such a code can be used: enough to type it.
 pub const PAGE_CODE_LIFETIME: Duration = Duration::from_secs(120);
-/// Least time between two readings for the page: however many look at it, the server is read once.
-pub const PAGE_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+/// Least time between two readings for the page: as often as a page asks. However many look at it, the server is read
+/// once.
+pub const PAGE_SNAPSHOT_INTERVAL: Duration = Duration::from_secs(2);
 /// Tenants in one overview, at most, those with most requests first: 400 KB.
 pub const PAGE_TENANTS: usize = 1_024;
 /// Extensions in one overview, at most, those with most CPU time first.
 pub const PAGE_EXTENSIONS: usize = 256;
 /// Kills and events in one overview, at most.
 pub const PAGE_KILLS: usize = 50;
+/// Tenants and extensions in the first view of the page, at most: those that it shows.
+pub const PAGE_FRONT_ROWS: usize = 10;
+/// The same of kills.
+pub const PAGE_FRONT_KILLS: usize = 5;
 /// Extensions, tables and tenants' quotas of which Prometheus gets series, if it does not say how many: 25 series of an
 /// extension, 15 of a table, 45 of a tenant's quotas.
 pub const METRIC_SERIES: usize = 50;

@@ -279,7 +279,7 @@ pub const LATENCY_METRICS: &[MetricSpec] = &[
         name: "request_duration_seconds",
         kind: MetricKind::Histogram,
         label: Some(("class", REQUEST_CLASSES)),
-        meaning: "Time from a request's arrival at its worker until its answer is sent, for all tenants that are there now. A message counts once, by its first operation; each call counts for itself.",
+        meaning: "Time from a request's arrival until its answer is sent, for all tenants that are there now: from when the host received its datagram, if the kernel says when that was, else from when its worker took it. A message counts once, by its first operation; each call counts for itself.",
     },
     MetricSpec {
         name: "tenant_request_duration_seconds",

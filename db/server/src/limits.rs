@@ -127,6 +127,9 @@ pub const CALLS_SHOWN: usize = 100;
 pub const CALLS_LOOKED_AT: usize = 16;
 /// Questions about calls that wait for a worker, which answers one in a turn; more than the control port has under way.
 pub const CALL_LOOKS_WAITING: usize = 16;
+/// Messages that the kernel received within this of each other, nanoseconds, are counted with the time of one of them.
+/// Turns that take longer are those of a worker that was stopped, or was busy with a long call.
+pub const SAME_ARRIVAL_NS: u64 = 500_000;
 /// Age that the time of day may have when records expire by it, microseconds. It is read in milliseconds, and a turn of
 /// a polling worker is shorter than ten readings of a clock.
 pub const CLOCK_MAX_AGE_US: u64 = 250;

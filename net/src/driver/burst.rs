@@ -1,5 +1,6 @@
 //! The receiving end: preallocated buffers and the datagrams in them.
 
+use super::arrivals::MessageArrival;
 use super::sys::SocketMessage;
 use crate::limits::{BURST, GRO_BUFFER};
 use crate::r2p2::PeerAddr;
@@ -19,6 +20,8 @@ pub struct Burst {
     datagrams: Vec<(PeerAddr, u32, u32)>,
     /// Messages of the kernel's that these came in.
     pub(super) messages: usize,
+    /// When the kernel received each message, in their order; empty if the driver does not know.
+    arrivals: Vec<MessageArrival>,
     /// Bytes of `bytes` taken by [`Burst::pack`].
     packed: usize,
     /// Datagrams that stay in their receive buffers, by the index in their entry of `datagrams`.
@@ -58,6 +61,7 @@ impl Burst {
             arrived: Vec::with_capacity(BURST),
             datagrams: Vec::with_capacity(BURST * 64),
             messages: 0,
+            arrivals: Vec::new(),
             packed: 0,
             in_place: Vec::new(),
             may_be_sealed: false,
@@ -99,6 +103,7 @@ impl Burst {
     pub fn clear(&mut self) {
         self.datagrams.clear();
         self.in_place.clear();
+        self.arrivals.clear();
         (self.messages, self.packed, self.may_be_sealed) = (0, 0, false);
     }
 
@@ -144,6 +149,24 @@ impl Burst {
             return None;
         }
         self.in_place(self.datagrams.get(index)?.1)
+    }
+
+    /// When the kernel received the messages of the datagrams, in their order; empty if the driver does not know.
+    #[inline]
+    pub fn arrivals(&self) -> &[MessageArrival] {
+        &self.arrivals
+    }
+
+    /// Unix time, in nanoseconds, at which the kernel received datagram `index`; `None` if the driver does not know.
+    pub fn arrival_unix_ns(&self, index: usize) -> Option<u64> {
+        let later = self.arrivals.partition_point(|arrival| arrival.first as usize <= index);
+        Some(self.arrivals.get(later.checked_sub(1)?)?.unix_ns)
+    }
+
+    /// Notes the Unix time, in nanoseconds, at which the kernel received the message that is put in next.
+    #[inline]
+    pub fn note_arrival(&mut self, unix_ns: u64) {
+        self.arrivals.push(MessageArrival { first: self.datagrams.len() as u32, unix_ns });
     }
 
     /// All datagrams, in the order in which they came.

@@ -5,6 +5,7 @@
 //! this driver, under the lock that the server keeps it in.
 
 mod any;
+mod arrivals;
 mod burst;
 mod kernel_path_mtu;
 mod outbox;
@@ -20,6 +21,7 @@ mod unix;
 mod wait;
 
 pub use any::{AnyDriver, DriverFactory};
+pub use arrivals::{ArrivalClock, MessageArrival};
 pub use burst::{Burst, NO_PEER};
 pub use kernel_path_mtu::KernelPathMtu;
 pub use outbox::{Outbox, QueuedDatagram};

@@ -26,6 +26,8 @@ pub(super) struct SocketMessage {
     pub(super) len: usize,
     /// Bytes of each datagram in it but the last, 0: it is one datagram.
     pub(super) segment: usize,
+    /// Unix time, nanoseconds, at which the kernel received it; 0: it does not say.
+    pub(super) unix_ns: u64,
     /// It was longer than the buffer.
     pub(super) truncated: bool,
 }
@@ -97,7 +99,8 @@ pub(super) struct GsoMessage {
     pub(super) open: bool,
 }
 
-/// Room for one control message, aligned as the kernel wants it.
+/// Room for the control messages of one message, aligned as the kernel wants it: at most 24 bytes for segments, and 32
+/// for the time of receipt.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct UdpControlBuffer([u8; 64]);
@@ -211,6 +214,11 @@ pub(super) fn enable_gro(fd: BorrowedFd<'_>) -> bool {
     setsockopt(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
+/// Has the kernel say when it received each message. False if it cannot.
+pub(super) fn enable_receive_times(fd: BorrowedFd<'_>) -> bool {
+    setsockopt(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+}
+
 /// Returns whether the kernel can segment sent messages.
 pub(super) fn has_gso(fd: BorrowedFd<'_>) -> bool {
     getsockopt(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_some()
@@ -260,9 +268,9 @@ pub(super) fn receive(
         // SAFETY: the kernel has written `msg_namelen` bytes of the name.
         let peer = unsafe { read_sockaddr(name.as_ptr(), header.msg_hdr.msg_namelen) };
         // SAFETY: the control buffer of this header lives, and the kernel has set `msg_controllen` to what it wrote.
-        let segment = unsafe { gro_segment_len(&header.msg_hdr) };
+        let ControlFields { segment, unix_ns } = unsafe { read_control(&header.msg_hdr) };
         let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-        arrived.push(SocketMessage { peer, len: (header.msg_len as usize).min(stride), segment, truncated });
+        arrived.push(SocketMessage { peer, len: (header.msg_len as usize).min(stride), segment, unix_ns, truncated });
     }
     Ok(())
 }
@@ -423,24 +431,44 @@ unsafe fn read_sockaddr(name: *const libc::sockaddr_storage, len: libc::socklen_
     }
 }
 
-/// The segment size that the kernel reports for a coalesced message, 0 if there is none.
+/// What the kernel says of a received message beside its bytes; 0 where it says nothing.
+#[derive(Clone, Copy, Default)]
+struct ControlFields {
+    /// Bytes of each datagram but the last in a coalesced message.
+    segment: usize,
+    /// Unix time, nanoseconds, at which it was received.
+    unix_ns: u64,
+}
+
+/// Reads the control messages.
 ///
 /// # Safety
 /// `fields` was filled by the kernel, and its control buffer lives.
-unsafe fn gro_segment_len(fields: &libc::msghdr) -> usize {
-    // SAFETY: as promised by the caller; the CMSG functions stay within `msg_controllen`.
+unsafe fn read_control(fields: &libc::msghdr) -> ControlFields {
+    let mut control = ControlFields::default();
+    // SAFETY: as promised by the caller; the CMSG functions stay within `msg_controllen`, and what is read lies within
+    // the length of its message.
     unsafe {
         let mut head = libc::CMSG_FIRSTHDR(fields);
         while !head.is_null() {
-            if (*head).cmsg_level == libc::SOL_UDP
-                && (*head).cmsg_type == libc::UDP_GRO
-                && (*head).cmsg_len as usize >= libc::CMSG_LEN(size_of::<i32>() as u32) as usize
+            let (level, kind, len) = ((*head).cmsg_level, (*head).cmsg_type, (*head).cmsg_len as usize);
+            if level == libc::SOL_UDP
+                && kind == libc::UDP_GRO
+                && len >= libc::CMSG_LEN(size_of::<i32>() as u32) as usize
             {
                 let segment = ptr::read_unaligned(libc::CMSG_DATA(head).cast::<i32>());
-                return usize::try_from(segment).unwrap_or(0);
+                control.segment = usize::try_from(segment).unwrap_or(0);
+            } else if level == libc::SOL_SOCKET
+                && kind == libc::SCM_TIMESTAMPNS
+                && len >= libc::CMSG_LEN(size_of::<libc::timespec>() as u32) as usize
+            {
+                let time = ptr::read_unaligned(libc::CMSG_DATA(head).cast::<libc::timespec>());
+                let (seconds, rest_ns) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+                control.unix_ns =
+                    seconds.unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(rest_ns.unwrap_or(0));
             }
             head = libc::CMSG_NXTHDR(fields, head);
         }
     }
-    0
+    control
 }

@@ -11,8 +11,13 @@ fn bind(address: &str, options: UdpOptions) -> UdpDriver {
     UdpDriver::bind(address.parse().unwrap(), options).unwrap()
 }
 
-const PLAIN: UdpOptions =
-    UdpOptions { gro: false, gso: false, socket_buffer: crate::limits::SOCKET_BUFFER, shared: false };
+const PLAIN: UdpOptions = UdpOptions {
+    gro: false,
+    gso: false,
+    socket_buffer: crate::limits::SOCKET_BUFFER,
+    shared: false,
+    receive_times: false,
+};
 
 /// Both loopbacks (the second if this machine has it), offload on and off at each end.
 fn pairs() -> Vec<(UdpDriver, UdpDriver)> {

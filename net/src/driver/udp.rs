@@ -26,11 +26,13 @@ pub struct UdpOptions {
     /// Share the address with other sockets that are opened so, over which the kernel spreads the datagrams by their
     /// senders (`SO_REUSEPORT`). Default: false.
     pub shared: bool,
+    /// Have the kernel say when it received each message, if it can ([`Burst::arrivals`]). Default: false.
+    pub receive_times: bool,
 }
 
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
-        UdpOptions { gro: true, gso: true, socket_buffer: SOCKET_BUFFER, shared: false }
+        UdpOptions { gro: true, gso: true, socket_buffer: SOCKET_BUFFER, shared: false, receive_times: false }
     }
 }
 
@@ -90,6 +92,10 @@ impl UdpDriver {
         sys::set_socket_buffers(socket.as_fd(), options.socket_buffer);
         let gro = options.gro && sys::enable_gro(socket.as_fd());
         let gso = options.gso && sys::has_gso(socket.as_fd());
+        if options.receive_times {
+            // Without them a burst has none.
+            let _has_times = sys::enable_receive_times(socket.as_fd());
+        }
         let receive_buffer = u32::try_from(sys::socket_buffers(socket.as_fd()).0).unwrap_or(u32::MAX).max(1);
         Ok(UdpDriver {
             socket,
@@ -147,6 +153,9 @@ impl DatagramDriver for UdpDriver {
                 // Nothing can be sent to port 0.
                 Some(peer) if !arrived.truncated && peer.port() != 0 => {
                     self.counters.received_bytes += arrived.len as u64;
+                    if arrived.unix_ns > 0 {
+                        burst.note_arrival(arrived.unix_ns);
+                    }
                     burst.list(slot, peer, arrived.len, arrived.segment);
                 }
                 _ => self.counters.truncated += 1,

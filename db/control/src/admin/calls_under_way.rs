@@ -41,7 +41,8 @@ pub(super) async fn show(
     }
     let unavailable = |code, message: &str| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, message.to_owned());
     // Each takes time of the workers.
-    let Some(_permit) = control.call_looks.begin(view.tenant.serial) else {
+    let looks = if caller.is_operator() { &control.operator_call_looks } else { &control.call_looks };
+    let Some(_permit) = looks.begin((view.tenant.serial, caller.sees_server())) else {
         let busy = unavailable("busy", "as many look at calls now as may, of this tenant's or of all");
         return Err(busy.hint("try again in a moment"));
     };

@@ -55,6 +55,7 @@ mod library_loader;
 mod logs;
 mod operator_credentials;
 mod overview;
+mod overview_cache;
 mod overview_page;
 mod page;
 mod page_sessions;
@@ -114,8 +115,8 @@ use crate::http_listener::{ConnectionLimiter, LimitedListener, ServerCertificate
 use crate::isolation::IsolationMeter;
 use crate::limits::{
     CALL_LOOKS, CALL_LOOKS_PER_TENANT, CHANGE_WAITS, CHANGE_WAITS_PER_TENANT, COMMAND_REQUESTS,
-    COMMAND_REQUESTS_PER_ADDRESS, COPY_STREAMS, COPY_STREAMS_PER_ADDRESS, RECORD_PAGES, RECORD_PAGES_PER_TENANT,
-    TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT,
+    COMMAND_REQUESTS_PER_ADDRESS, COPY_STREAMS, COPY_STREAMS_PER_ADDRESS, OPERATOR_CALL_LOOKS, RECORD_PAGES,
+    RECORD_PAGES_PER_TENANT, TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT,
 };
 use crate::triggers::{RemoteOrders, TriggerRunner};
 use crate::use_meter::TenantUseMeter;
@@ -132,7 +133,7 @@ use hot::HotWatches;
 use incidents::IncidentLog;
 pub use library_loader::LibraryLoader;
 pub use operator_credentials::OperatorCredentials;
-use overview_page::OverviewCache;
+use overview_cache::OverviewCache;
 use page_sessions::PageSessions;
 use peer_limiter::PeerLimiter;
 use pending_calls::PendingCalls;
@@ -224,8 +225,10 @@ pub struct ControlState {
     trigger_changes: Arc<RequestLimiter>,
     /// Which requests with calls of triggers other servers have sent.
     remote_orders: RemoteOrders,
-    /// Questions to workers about calls under way, by the tenant's serial number.
-    call_looks: Arc<RequestLimiter<u64>>,
+    /// Questions to workers about calls under way, by the tenant's serial number, and by whether the caller sees the
+    /// whole server. Those of operators are counted apart.
+    call_looks: Arc<RequestLimiter<(u64, bool)>>,
+    operator_call_looks: Arc<RequestLimiter<(u64, bool)>>,
     /// Where calls over HTTP go in, and those under way.
     calls: Option<LocalCaller>,
     pending_calls: Arc<PendingCalls>,
@@ -303,6 +306,7 @@ impl ControlState {
             trigger_changes: RequestLimiter::new(TRIGGER_CHANGES, TRIGGER_CHANGES_PER_TENANT),
             remote_orders: RemoteOrders::default(),
             call_looks: RequestLimiter::new(CALL_LOOKS, CALL_LOOKS_PER_TENANT),
+            operator_call_looks: RequestLimiter::new(OPERATOR_CALL_LOOKS, OPERATOR_CALL_LOOKS),
             calls,
             pending_calls: Arc::default(),
             triggers: OnceLock::new(),

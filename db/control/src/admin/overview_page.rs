@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::IntoResponse;
-use hashbrown::HashMap;
-use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::caller::RequestCaller;
 use super::error::ApiError;
 use super::hot::hot_spots;
+use super::overview_cache::OverviewPart;
 use super::quota_use::quota_uses_and_rates;
 use super::response::off_thread;
 use super::role::AccessRole;
@@ -26,46 +24,16 @@ use super::types::{
 use super::{ControlState, now_ms};
 use super::{findings, latency};
 use crate::events::EventFilter;
-use crate::limits::{HOT_KEYS, PAGE_EXTENSIONS, PAGE_KILLS, PAGE_SNAPSHOT_INTERVAL, PAGE_TENANTS};
+use crate::limits::{HOT_KEYS, PAGE_EXTENSIONS, PAGE_KILLS, PAGE_TENANTS};
 use sandstorm_catalog::TenantView;
 use sandstorm_metrics::limits::LATENCY_TENANTS;
-
-/// What a reading is of: a tenant, by its id, or the server; and whether texts of tenants' code are left out.
-type ReadingKey = (Option<u32>, bool);
-
-/// Readings that are not older than [`PAGE_SNAPSHOT_INTERVAL`].
-#[derive(Default)]
-pub(super) struct OverviewCache {
-    readings: Mutex<HashMap<ReadingKey, (Instant, Bytes)>>,
-}
-
-impl OverviewCache {
-    /// The reading, or a new one if it is old.
-    fn get(&self, key: ReadingKey, read: impl FnOnce() -> Result<Bytes, ApiError>) -> Result<Bytes, ApiError> {
-        let (mut readings, now) = (self.readings.lock(), Instant::now());
-        if let Some((at, bytes)) = readings.get(&key)
-            && now.duration_since(*at) < PAGE_SNAPSHOT_INTERVAL
-        {
-            return Ok(bytes.clone());
-        }
-        // What is no longer looked at is not kept.
-        readings.retain(|_, (at, _)| now.duration_since(*at) < 4 * PAGE_SNAPSHOT_INTERVAL);
-        let bytes = read()?;
-        readings.insert(key, (now, bytes.clone()));
-        Ok(bytes)
-    }
-}
-
-impl std::fmt::Debug for OverviewCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OverviewCache(..)")
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OverviewQuery {
     tenant: Option<String>,
+    #[serde(default)]
+    show: OverviewPart,
 }
 
 /// `GET /v1/overview`
@@ -81,12 +49,9 @@ pub(super) async fn show(
     };
     let key = (view.as_ref().map(|view| view.tenant.id), withholds);
     let read = move || {
-        control.overviews.get(key, || {
-            let overview = match &view {
-                Some(view) => tenant_overview(&control, view, withholds),
-                None => server_overview(&control),
-            };
-            serde_json::to_vec(&overview).map(Bytes::from).map_err(|error| ApiError::internal(error.to_string()))
+        control.overviews.get((key, query.show), Instant::now(), || match &view {
+            Some(view) => tenant_overview(&control, view, withholds),
+            None => server_overview(&control),
         })
     };
     let bytes = off_thread(read).await??;
@@ -183,22 +148,20 @@ fn common_overview(
 
 /// A tenant's row, and how busy it is.
 fn tenant_row(control: &ControlState, view: &TenantView) -> (u64, TenantRowResponse) {
-    let counters = tenant_counters(view);
-    let get = |name: &str| counters.get(name).copied().unwrap_or(0);
-    let killed = counters.iter().filter(|(name, _)| name.starts_with("tenant_invocations_killed."));
-    let killed = killed.map(|(_, count)| count).sum();
+    // Not all counters by their names: they are read of each of hundreds of tenants.
+    let totals = view.tenant.usage.totals();
     let fullest = Some(nearest_quota(view, &control.tenant_use.of(view), now_ms())).filter(|quota| quota.limit > 0);
-    let requests = get("tenant_requests") + get("tenant_connection_reads") + get("tenant_connection_writes");
+    let requests = totals.requests + totals.connection_records;
     let stats = |bytes, table: &Arc<sandstorm_catalog::TableEntry>| bytes + table.table.stats().bytes;
     let row = TenantRowResponse {
         name: view.tenant.name.clone(),
         home_worker: view.tenant.home_worker,
         requests,
-        calls: get("tenant_invocations_done") + get("tenant_invocations_failed") + killed,
-        killed,
-        cpu_ns: get("tenant_invocation_cpu_ns"),
-        over_quota: get("tenant_over_quota"),
-        dropped_early_per_mille: get("tenant_dropped_early_per_mille"),
+        calls: totals.calls,
+        killed: totals.killed,
+        cpu_ns: totals.cpu_ns,
+        over_quota: totals.over_quota,
+        dropped_early_per_mille: view.tenant.usage.dropped_early_per_mille(),
         record_bytes: view.tables.values().fold(0, stats),
         extensions: view.extensions.len() as u64,
         suspended: view.suspended_extensions() as u64,
@@ -227,25 +190,7 @@ fn busy_us(worker: &BTreeMap<String, u64>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::admin::role::AccessRole;
-
-    #[test]
-    fn however_many_look_the_server_is_read_once_a_second() {
-        let cache = OverviewCache::default();
-        let mut reads = 0;
-        let begun = Instant::now();
-        for _ in 0..1_000 {
-            let read = || {
-                reads += 1;
-                Ok(Bytes::from_static(b"{}"))
-            };
-            cache.get((None, true), read).expect("a reading");
-        }
-        let most = 1 + begun.elapsed().as_secs();
-        assert!(reads <= most, "{reads} readings in {:?}", begun.elapsed());
-        assert!(cache.get((Some(7), true), || Err(ApiError::internal("no"))).is_err(), "another tenant's is another's");
-    }
 
     #[test]
     fn roles_of_browsers_change_nothing() {

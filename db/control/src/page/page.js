@@ -8,6 +8,8 @@ const PAST_MS = 30000;
 const PAST_PERIODS = 360;
 const PAST_TENANTS = 3;
 const VIEWS = [['overview', 'Overview'], ['tenants', 'Tenants'], ['extensions', 'Extensions'], ['kills', 'Kills'], ['slow', 'Slow'], ['events', 'Events']];
+// What of an overview of the server each view shows; one of a tenant is always whole.
+const PARTS = {overview: 'front', tenants: 'tenants', extensions: 'extensions', kills: 'kills', slow: 'counters', events: 'events'};
 // Views of one thing, by the kind that their address begins with.
 const CLOSE_UPS = ['extension', 'table'];
 const PROFILE_S = 10;
@@ -112,6 +114,12 @@ async function get(path) {
   return body;
 }
 
+/** Whether the latest reading has what the present view shows. */
+function isRead() {
+  const {name, tenant} = view();
+  return latest !== null && latest.about === tenant && (latest.read.tenant !== null || latest.part === PARTS[name]);
+}
+
 /** Growth a second between the two latest readings. */
 function rate(now, then, elapsed) {
   return then === undefined || then === null || elapsed <= 0 || now < then ? NaN : (now - then) / elapsed;
@@ -120,12 +128,13 @@ function rate(now, then, elapsed) {
 async function poll() {
   clearTimeout(timer);
   const state = document.getElementById('state');
-  const asked = view().tenant;
+  const {name, tenant: asked} = view();
+  const part = asked === null ? PARTS[name] : null;
   try {
-    if (!paused && document.visibilityState === 'visible') {
-      const read = await get('/v1/overview' + (asked === null ? '' : '?tenant=' + encodeURIComponent(asked)));
+    if ((!paused || !isRead()) && document.visibilityState === 'visible') {
+      const read = await get('/v1/overview?' + (asked === null ? 'show=' + part : 'tenant=' + encodeURIComponent(asked)));
       if (view().name === 'slow') slow = await get('/v1/slow');
-      if (view().tenant === asked) take(read, asked);
+      if (view().tenant === asked && (asked !== null || PARTS[view().name] === part)) take(read, asked, part);
       if (['overview', 'tenant'].includes(view().name) && await readPast(asked) && view().tenant === asked) draw();
       state.textContent = shown(`${caller.role}${caller.tenant ? ' of ' + caller.tenant : ''}, version ${read.version}, up ${uptime(read.uptime_s)}`);
       state.className = '';
@@ -151,12 +160,15 @@ async function readPast(asked) {
   return true;
 }
 
-function take(read, asked) {
+function take(read, asked, part) {
   if (latest && latest.about !== asked) { before = null; history = []; latest = null; }
-  if (latest && latest.read.at_ms === read.at_ms) return draw();
+  if (latest && latest.read.at_ms === read.at_ms) {
+    latest = {read, about: asked, part};
+    return draw();
+  }
   if (latest && read.uptime_s < latest.read.uptime_s) history = [];
   before = latest && read.uptime_s >= latest.read.uptime_s ? latest.read : null;
-  latest = {read, about: asked};
+  latest = {read, about: asked, part};
   history.push(sample(read, before));
   if (history.length > SAMPLES) history.shift();
   draw();
@@ -705,7 +717,7 @@ function draw() {
   const place = selector ? [...document.querySelectorAll(selector)].indexOf(active) : -1;
   const caret = active?.id === 'filter' ? active.selectionStart : null;
   const scrolled = new Map([...main.querySelectorAll('.wide')].map((part) => [part.getAttribute('aria-label'), part.scrollLeft]));
-  main.replaceChildren(...DRAW[name]());
+  main.replaceChildren(...(isRead() ? DRAW[name]() : [element('p', {class: 'empty'}, 'reading …')]));
   for (const part of main.querySelectorAll('.wide')) part.scrollLeft = scrolled.get(part.getAttribute('aria-label')) || 0;
   if (selector && document.activeElement === document.body) {
     const found = document.querySelectorAll(selector);

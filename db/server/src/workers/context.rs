@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 use sandstorm_catalog::DirectorySnapshot;
 use sandstorm_log::PositionState;
 use sandstorm_metrics::{SingleWriterCounter, WorkerCounters};
+use sandstorm_net::driver::ArrivalClock;
 use sandstorm_store::Participant;
 
 use super::latency_ledger::LatencyLedger;
@@ -48,6 +49,8 @@ pub(super) struct WorkerClock {
     pub(super) now_ns: u64,
     /// Unix time.
     pub(super) now_ms: u64,
+    /// What the time was when the kernel received something.
+    pub(super) arrivals: ArrivalClock,
     /// When `now_ms` was read.
     unix_time_read_us: u64,
     epoch: Instant,
@@ -55,7 +58,8 @@ pub(super) struct WorkerClock {
 
 impl WorkerClock {
     pub(super) fn new(epoch: Instant) -> WorkerClock {
-        WorkerClock { now_us: 0, now_ns: 0, now_ms: 0, unix_time_read_us: 0, epoch }
+        let arrivals = ArrivalClock::default();
+        WorkerClock { now_us: 0, now_ns: 0, now_ms: 0, arrivals, unix_time_read_us: 0, epoch }
     }
 
     /// Reads the clock within a turn: nanoseconds since the workers started.
@@ -72,7 +76,11 @@ impl WorkerClock {
         self.now_us = now_us;
         // A turn may be shorter than it takes to read a clock.
         if self.now_ms == 0 || now_us.saturating_sub(self.unix_time_read_us) >= CLOCK_MAX_AGE_US {
-            self.now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+            // What was read when the turn began may be some time ago; the two readings should not be.
+            let now_ns = self.read_ns();
+            let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+            self.arrivals.note(now_ns, unix_ns);
+            self.now_ms = unix_ns / 1_000_000;
             self.unix_time_read_us = now_us;
         }
         passed_us

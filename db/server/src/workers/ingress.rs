@@ -30,6 +30,7 @@
 //! token: a forged name gains nothing. A lone small burst is not sorted, and what the kernel has coalesced is sorted by
 //! ranges in place: with one or two tenants this costs a few nanoseconds a datagram.
 
+mod arrival_groups;
 pub(super) mod classifier;
 pub(super) mod flows;
 
@@ -37,13 +38,14 @@ use std::cmp::Reverse;
 
 use arrayvec::ArrayVec;
 use hashbrown::HashMap;
-use sandstorm_net::driver::{Burst, DatagramDriver, NO_PEER};
+use sandstorm_net::driver::{ArrivalClock, Burst, DatagramDriver, NO_PEER};
 use sandstorm_net::dynamic_threshold::DynamicThreshold;
 use sandstorm_net::limits::GRO_BUFFER;
 use sandstorm_net::r2p2::PeerAddr;
 use sandstorm_net::seal::requires_opening;
 use sandstorm_net::shared_bytes;
 
+use self::arrival_groups::{ArrivalCursor, ArrivalGroup, ArrivalSampler};
 use self::classifier::{DatagramClassifier, FlowKey};
 use self::flows::{
     ActiveFlows, BatchCosts, BatchDatagram, BufferId, DatagramRange, FlowEnqueuer, FlowSlice, IngressFlow,
@@ -95,7 +97,8 @@ pub(super) struct IngressScheduler {
     /// Datagrams shed since the worker began.
     shed: u64,
     /// The time of the turn, in the workers' nanoseconds.
-    pub(super) now_ns: u64,
+    now_ns: u64,
+    arrivals: ArrivalSampler,
     /// Whether `admit_fraction` is applied here, since the kernel cannot.
     pub(super) random_drop: Option<RandomDrop>,
 }
@@ -130,6 +133,7 @@ impl IngressScheduler {
             clock: 0,
             shed: 0,
             now_ns: 0,
+            arrivals: ArrivalSampler::default(),
             random_drop: None,
         }
     }
@@ -137,6 +141,12 @@ impl IngressScheduler {
     /// Datagrams shed since the worker began.
     pub(super) fn shed(&self) -> u64 {
         self.shed
+    }
+
+    /// Begins a turn at that time, in the workers' nanoseconds. `clock` tells what their clock was at a Unix time.
+    #[inline]
+    pub(super) fn begin_turn(&mut self, now_ns: u64, clock: ArrivalClock) {
+        (self.now_ns, self.arrivals.clock) = (now_ns, clock);
     }
 
     /// Receives waiting datagrams, as far as buffers are free, and sorts them.
@@ -148,21 +158,25 @@ impl IngressScheduler {
     ) {
         if let Some(DatagramRange { buffer: BufferId::Burst(number), from, received_ns, .. }) = self.direct_range.take()
         {
-            self.sort(number, (from, received_ns), &mut classifier);
+            self.sort((number, from), &[ArrivalGroup { until: u16::MAX, received_ns }], &mut classifier);
         }
-        let received_ns = self.now_ns;
         for _ in 0..if own { RECEIVES_PER_SERVE } else { 1 } {
             let Some(number) = self.free_burst(driver) else { return };
             let Some(into) = self.bursts.get_mut(usize::from(number)) else { return };
             let count = driver.receive(&mut into.burst);
             let drained = into.burst.has_drained();
-            if drained && self.active.is_empty() && count <= DIRECT_DATAGRAMS {
+            let groups = self.arrivals.groups(&into.burst, self.now_ns);
+            if drained
+                && self.active.is_empty()
+                && count <= DIRECT_DATAGRAMS
+                && let [ArrivalGroup { received_ns, .. }] = groups[..]
+            {
                 into.left = count;
                 let range = DatagramRange { buffer: BufferId::Burst(number), from: 0, to: count as u16, received_ns };
                 self.direct_range = (count > 0).then_some(range);
                 return;
             }
-            self.sort(number, (0, received_ns), &mut classifier);
+            self.sort((number, 0), &groups, &mut classifier);
             if drained {
                 return;
             }
@@ -170,7 +184,7 @@ impl IngressScheduler {
     }
 
     /// Puts the datagrams of a burst, from index `from` on, into their flows.
-    fn sort(&mut self, number: u16, (from, received_ns): (u16, u64), classifier: &mut DatagramClassifier<'_>) {
+    fn sort(&mut self, (number, from): (u16, u16), groups: &[ArrivalGroup], classifier: &mut DatagramClassifier<'_>) {
         let IngressScheduler { bursts, packs, flows, active, clock, random_drop, shed, .. } = self;
         let mut all = FlowEnqueuer { flows, active, clock: *clock };
         let in_use = bursts.iter().filter(|buffer| buffer.left > 0).count();
@@ -179,8 +193,14 @@ impl IngressScheduler {
         let packs_it = burst.is_sparse() && !(burst.is_small() && in_use < UNPACKED_BURSTS);
         let as_it_is = !packs_it && !burst.has_in_place();
         let (mut range, mut all_pass): (Option<(FlowKey, DatagramRange)>, bool) = (None, false);
+        let mut times = ArrivalCursor::new(groups);
         for index in usize::from(from)..burst.len() {
             let Some((peer, datagram)) = burst.get(index) else { break };
+            if times.begins_group(index)
+                && let Some((of, range)) = range.take()
+            {
+                all.put(of, range, classifier);
+            }
             // The usual case: another datagram of the same flow.
             if as_it_is
                 && all_pass
@@ -205,11 +225,8 @@ impl IngressScheduler {
                     continue;
                 }
             }
-            if burst.share(index).is_some() {
-                let waiting = all.flows.get(&key).map_or(0, |flow| flow.waiting);
-                if !may_wait_in_place(classifier.rx_budget, key, waiting) {
-                    burst.bring(index);
-                }
+            if burst.share(index).is_some() && !may_wait_in_place(classifier.rx_budget, key, all.waiting(key)) {
+                burst.bring(index);
             }
             let packed = if packs_it { copy_to_pack(packs, burst, index) } else { None };
             let (buffer, index) = packed.unwrap_or((BufferId::Burst(number), index as u16));
@@ -219,7 +236,7 @@ impl IngressScheduler {
             match &mut range {
                 Some((of, range)) if *of == key && range.buffer == buffer && range.to == index => range.to += 1,
                 _ => {
-                    let begun = DatagramRange { buffer, from: index, to: index + 1, received_ns };
+                    let begun = DatagramRange { buffer, from: index, to: index + 1, received_ns: times.received_ns };
                     if let Some((of, range)) = range.replace((key, begun)) {
                         all.put(of, range, classifier);
                     }
@@ -416,7 +433,7 @@ impl IngressScheduler {
         Some((item.slice, peer, datagram, burst.share(index)))
     }
 
-    /// When a datagram of the batch was received, in the workers' nanoseconds.
+    /// When the host received a datagram of the batch, in the workers' nanoseconds.
     #[inline]
     pub(super) fn received_ns(&self, number: usize) -> u64 {
         self.batch.get(number).map_or(self.now_ns, |item| item.received_ns)

@@ -1,9 +1,10 @@
 //! The ledger of a turn's answers, from which tenants' latencies are counted.
 //!
-//! A request's time begins when its last packet is received: at the clock reading with which that turn began. It waits
-//! until the batch begins in which it is answered. (A message that runs in pieces waits from piece to piece.) It ends
-//! with the first clock reading after its answer has left, which is that of the next turn: plain requests need no
-//! reading of their own.
+//! A request's time begins when the host receives its last packet, if the kernel says when that was
+//! ([`super::ingress`]). Else it begins at the clock reading with which the turn began in which its worker took the
+//! packet. It waits until the batch begins in which it is answered. (A message that runs in pieces waits from piece to
+//! piece.) It ends with the first clock reading after its answer has left, which is that of the next turn: plain
+//! requests need no reading of their own.
 //!
 //! The last part of that time is sending: from when answers are ready until they have left. Measuring it takes one more
 //! clock reading, so it is done in one of [`SENDING_SAMPLE`] turns that answer anything. Turns in which calls end are

@@ -6,6 +6,7 @@ use sandstorm_net::driver::{StreamListener, UdpDriver, UdpOptions};
 
 use super::connections::stream_port::StreamPort;
 use super::connections::udp_port::UdpPort;
+use super::latency_ledger::IS_OBSERVED;
 use super::listener_config::{ListenerConfig, PortAddress};
 use super::options::{WorkerOptions, WorkerStartError};
 
@@ -43,7 +44,8 @@ pub(super) fn bind_listeners(
             if at.udp
                 && let PortAddress::Tcp(address) = bound.address
             {
-                let driver = UdpDriver::bind(address, UdpOptions { shared: true, ..options.network.udp() })?;
+                let udp = UdpOptions { shared: true, receive_times: IS_OBSERVED, ..options.network.udp() };
+                let driver = UdpDriver::bind(address, udp)?;
                 of_worker.udp_ports.push(UdpPort::new(driver, &service));
             }
         }

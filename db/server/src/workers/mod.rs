@@ -65,6 +65,8 @@ mod slow;
 mod spin;
 mod start;
 mod steal;
+#[cfg(feature = "testing")]
+mod stepped_worker;
 mod tasks;
 mod turn_history;
 mod verified_peers;
@@ -77,3 +79,5 @@ pub use local_caller::LocalCaller;
 pub use local_calls::{LocalCall, LocalCallDone, LocalCallEnd, LocalCallResult};
 pub use options::{NetworkOptions, WorkerOptions, WorkerStartError};
 pub use start::Workers;
+#[cfg(feature = "testing")]
+pub use stepped_worker::SteppedWorker;

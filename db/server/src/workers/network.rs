@@ -6,6 +6,7 @@ use sandstorm_net::stack::{InterfaceOptions, open_interface};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::latency_ledger::IS_OBSERVED;
 use super::options::{NetworkOptions, WorkerOptions, WorkerStartError};
 use sandstorm_metrics::DeviceProbe;
 #[cfg(feature = "dpdk")]
@@ -135,6 +136,8 @@ fn bind_all(options: &WorkerOptions, udp: UdpOptions) -> Result<Vec<UdpDriver>, 
 }
 
 fn bind_consecutive(address: SocketAddr, workers: usize, udp: UdpOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
+    // What waits in a socket waits for its worker.
+    let udp = UdpOptions { receive_times: IS_OBSERVED, ..udp };
     let first = UdpDriver::bind(address, udp)?;
     let mut address = first.local();
     let mut drivers = vec![first];

@@ -129,7 +129,7 @@ impl PacketServer {
             last: None,
         };
         let now_ns = executor.context.clock.now_ns;
-        self.ingress.now_ns = now_ns;
+        self.ingress.begin_turn(now_ns, executor.context.clock.arrivals);
         self.ingress.receive(&mut state.driver, classifier, own);
         // After the packets: a client that was told of a new tenant or table may use it at once.
         executor.refresh_snapshot();

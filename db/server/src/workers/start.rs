@@ -10,11 +10,12 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crossbeam_deque::Worker as Deque;
+use crossbeam_deque::{Stealer, Worker as Deque};
+use crossbeam_utils::CachePadded;
 use sandstorm_catalog::Directory;
 use sandstorm_dialects::ServerProperties;
 use sandstorm_metrics::limits::MAX_WORKERS;
-use sandstorm_metrics::{DeviceProbe, ServerMetrics};
+use sandstorm_metrics::{DeviceProbe, ServerMetrics, WorkerCounters};
 use sandstorm_net::driver::{AnyDriver, DatagramDriver};
 use sandstorm_net::limits as net_limits;
 use sandstorm_net::r2p2::ServerEndpoint;
@@ -22,7 +23,7 @@ use sandstorm_net::reply_cache::ReplyCache;
 use sandstorm_net::rx_budget::RxBufferBudget;
 use sandstorm_net::seal::{SealLimits, ServerSeal};
 use sandstorm_runtime::{Engine, Watchdog};
-use sandstorm_store::Epochs;
+use sandstorm_store::{Epochs, Participant};
 
 use super::connections::budget::ConnectionBudget;
 use super::connections::worker_connections::WorkerConnections;
@@ -89,35 +90,10 @@ impl Workers {
             started_ms: unix_ms(),
             connections: connection_budget.limit(),
         };
-        let restart = (rand::random::<u32>().max(1), directory.was_restored());
         let deques: Vec<Deque<_>> = drivers.iter().map(|_| Deque::new_lifo()).collect();
-        let shared = Arc::new(SharedWorkerState {
-            stealers: deques.iter().map(Deque::stealer).collect(),
-            in_guest_code: drivers.iter().map(|_| Default::default()).collect(),
-            inboxes: drivers.iter().map(|_| Default::default()).collect(),
-            databases: Default::default(),
-            local_calls: LocalCalls::new(drivers.len()),
-            arrivals: drivers.iter().map(|_| Default::default()).collect(),
-            connection_budget,
-            properties,
-            ports: (0..)
-                .zip(drivers.into_iter().zip(rx_budgets))
-                .map(|(index, (driver, rx_budget))| new_port(index, driver, rx_budget, restart))
-                .collect(),
-            directory,
-            idle: Default::default(),
-            holding_ports: Default::default(),
-            holding_connections: Default::default(),
-            stop: AtomicBool::new(false),
-            epoch: Instant::now(),
-            start: restart.0,
-            poll: options.poll,
-            steal: options.steal,
-            interleave: options.interleave,
-            zero_copy: options.zero_copy,
-            allow_plaintext: options.allow_plaintext,
-            forwarder: options.forwarder.clone(),
-        });
+        let stealers = deques.iter().map(Deque::stealer).collect();
+        let network = drivers.into_iter().zip(rx_budgets).collect();
+        let shared = new_shared(options, directory, properties, (network, stealers), connection_budget);
         let waking = Arc::downgrade(&shared);
         shared.directory.wake_on_change(move || {
             if let Some(shared) = waking.upgrade() {
@@ -160,7 +136,7 @@ impl Workers {
             if let Err(error) = if pin { cpu_affinity::bind_worker(index) } else { Ok(()) } {
                 tracing::warn!(worker = index, %error, "cannot bind the worker to a processor; it runs where the kernel puts it");
             }
-            let mut engine = match Engine::new(&watchdog, index) {
+            let engine = match Engine::new(&watchdog, index) {
                 Ok(engine) => engine,
                 Err(error) => return drop(report.send(Err(error))),
             };
@@ -169,27 +145,7 @@ impl Workers {
                 Ok(connections) => connections,
                 Err(error) => return drop(report.send(Err(error))),
             };
-            let snapshot = shared.directory.snapshot();
-            engine.sees(snapshot.generation());
-            let context = WorkerContext {
-                index,
-                participant: epochs.register(),
-                counters,
-                snapshot,
-                clock: WorkerClock::new(shared.epoch),
-                recent_tenants: RecentTenants::default(),
-                answered: LatencyLedger::default(),
-                turns: RefCell::new(TurnHistory::new()),
-                log: LogWatch::default(),
-                is_draining: false,
-                shared,
-            };
-            let worker = Worker {
-                executor: RequestExecutor { context, invocations: InvocationScheduler::new(engine, offered) },
-                packets: PacketServer::new(),
-                connections: connections.map(Box::new),
-                idle: IdleController::new(),
-            };
+            let worker = new_worker(index, shared, (engine, offered), connections, epochs.register(), counters);
             let _starter_waits = report.send(Ok(()));
             worker.run();
         })?;
@@ -252,8 +208,81 @@ impl Drop for Workers {
     }
 }
 
-fn unix_ms() -> u64 {
+pub(super) fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A port's driver, and the device buffers of its queue in which values may stay.
+type PortDriver = (AnyDriver, Option<Arc<RxBufferBudget>>);
+
+/// The state that workers with these drivers share.
+pub(super) fn new_shared(
+    options: &WorkerOptions,
+    directory: Arc<Directory>,
+    properties: ServerProperties,
+    (network, stealers): (Vec<PortDriver>, Vec<Stealer<InvocationTask>>),
+    connection_budget: ConnectionBudget,
+) -> Arc<SharedWorkerState> {
+    let (workers, restart) = (network.len(), (rand::random::<u32>().max(1), directory.was_restored()));
+    Arc::new(SharedWorkerState {
+        stealers,
+        in_guest_code: (0..workers).map(|_| Default::default()).collect(),
+        inboxes: (0..workers).map(|_| Default::default()).collect(),
+        databases: Default::default(),
+        local_calls: LocalCalls::new(workers),
+        arrivals: (0..workers).map(|_| Default::default()).collect(),
+        connection_budget,
+        properties,
+        ports: (0..)
+            .zip(network)
+            .map(|(index, (driver, rx_budget))| new_port(index, driver, rx_budget, restart))
+            .collect(),
+        directory,
+        idle: Default::default(),
+        holding_ports: Default::default(),
+        holding_connections: Default::default(),
+        stop: AtomicBool::new(false),
+        epoch: Instant::now(),
+        start: restart.0,
+        poll: options.poll,
+        steal: options.steal,
+        interleave: options.interleave,
+        zero_copy: options.zero_copy,
+        allow_plaintext: options.allow_plaintext,
+        forwarder: options.forwarder.clone(),
+    })
+}
+
+/// A worker, on the thread that will run it.
+pub(super) fn new_worker(
+    index: usize,
+    shared: Arc<SharedWorkerState>,
+    (mut engine, offered): (Engine, Deque<InvocationTask>),
+    connections: Option<WorkerConnections>,
+    participant: Participant,
+    counters: Arc<CachePadded<WorkerCounters>>,
+) -> Worker {
+    let snapshot = shared.directory.snapshot();
+    engine.sees(snapshot.generation());
+    let context = WorkerContext {
+        index,
+        participant,
+        counters,
+        snapshot,
+        clock: WorkerClock::new(shared.epoch),
+        recent_tenants: RecentTenants::default(),
+        answered: LatencyLedger::default(),
+        turns: RefCell::new(TurnHistory::new()),
+        log: LogWatch::default(),
+        is_draining: false,
+        shared,
+    };
+    Worker {
+        executor: RequestExecutor { context, invocations: InvocationScheduler::new(engine, offered) },
+        packets: PacketServer::new(),
+        connections: connections.map(Box::new),
+        idle: IdleController::new(),
+    }
 }
 
 /// A port of this start of the server. `known_before` is whether there was an earlier one.

@@ -38,7 +38,7 @@ impl Worker {
 
     /// One turn: requests of packets and of connections, then invocations, then a neighbour's surplus. Returns the
     /// amount of work.
-    fn run_once(&mut self) -> usize {
+    pub(super) fn run_once(&mut self) -> usize {
         self.begin_turn();
         let mut done = self.packets.serve_own_port(&mut self.executor, self.connections.as_deref());
         self.executor.context.log.request();

@@ -93,6 +93,9 @@ mod tests {
             p99_us,
             p999_us: 3.0,
             max_us: p99_us * 2.0,
+            seen_p50_us: p99_us / 10.0,
+            seen_p99_us: p99_us,
+            seen_p999_us: 3.0,
         };
         let machine =
             MachineActivity { late_p99_us: p99_us + 1.0, late_max_us: 9_000.0, others, stolen: 0.0, processors: 4 };

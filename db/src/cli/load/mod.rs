@@ -35,7 +35,9 @@ const MIXES: &str = "Mixes: ycsb-a to ycsb-f (Cooper et al., SoCC'10); usr, app,
     obj-get obj-add obj-update obj-delete assoc-get assoc-count assoc-range assoc-time-range\n  \
     assoc-add assoc-delete assoc-change-type, and of the same work done by clients: chain-gets aggregate-gets checksum-gets analysis-gets auth-gets long-gets\n\n\
     By default nothing is created: --create creates missing tenants and tables and pushes the extensions that the mix \
-    calls, --fill writes the records (and overwrites existing ones), --remove deletes at the end what --create created.";
+    calls, --fill writes the records (and overwrites existing ones), --remove deletes at the end what --create created.\n\n\
+    A latency ends when the kernel of this host has received the answer; \"p99 seen\" lasts until the generator looked at it, and so \
+    has the generator's own stalls.";
 
 /// Put a load on the server.
 #[derive(Debug, Args)]

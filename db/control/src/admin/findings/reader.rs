@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::reading::{ExtensionState, HotTableKey, LiveReading, MachineState, TableLoad, TenantPressure};
 use crate::admin::hot::hot_spots;
 use crate::admin::quota_use::{quota_uses, table_used_per_mille};
-use crate::admin::stat::{busy_us, server_counters, tenant_counters};
+use crate::admin::stat::{busy_us, server_counters};
 use crate::admin::types::HotSpotResponse;
 use crate::admin::{ControlState, MAX_PUSHES, now_ms};
 use crate::limits::{HOT_KEYS, LIVE_SAMPLE_INTERVAL};
@@ -95,11 +95,10 @@ fn sample(control: &ControlState) -> LiveSample {
 }
 
 fn tenant_counts(view: &TenantView) -> TenantCounts {
-    let counters = tenant_counters(view);
-    let get = |name: &str| counters.get(name).copied().unwrap_or(0);
+    let totals = view.tenant.usage.totals();
     TenantCounts {
-        requests: get("tenant_requests") + get("tenant_connection_reads") + get("tenant_connection_writes"),
-        over_quota: get("tenant_over_quota"),
+        requests: totals.requests + totals.connection_records,
+        over_quota: totals.over_quota,
         over_rate: view.tenant.usage.over_rate(),
     }
 }

@@ -1,7 +1,7 @@
 //! All extensions and kills in one answer each: sorted, filtered, and no tenant sees another's.
 
 use super::*;
-use crate::limits::{CALL_LOOKS, CALL_LOOKS_PER_TENANT};
+use crate::limits::{CALL_LOOKS, CALL_LOOKS_PER_TENANT, OPERATOR_CALL_LOOKS};
 use sandstorm_accounts::{KillRecord, PolicyEvent};
 use sandstorm_extension::{BudgetOverride, ExtensionLibrary, InvocationOutcome, LoadedExtension};
 use sandstorm_net::rpc::KillCause;
@@ -180,6 +180,64 @@ fn what_alerts_are_about_has_series_although_others_are_larger() {
 }
 
 #[test]
+fn a_view_of_the_page_is_the_same_for_all_who_look_at_it_and_has_what_it_shows() {
+    let server = Server::without_builder();
+    let of_a = server.tenant("a");
+    for number in 0..12 {
+        server.tenant(&format!("other-{number}"));
+    }
+    load(&server, "a", "busy", (5, 1));
+    let record = KillRecord {
+        extension: "busy".into(),
+        version: 1,
+        cause: KillCause::Panic,
+        cpu_us: 1,
+        wall_us: 2,
+        at_ms: 1,
+        worker: 0,
+        text: "the secret record".into(),
+        places: Vec::new(),
+        arguments: Vec::new(),
+    };
+    server.control.directory.snapshot().by_name("a").unwrap().tenant.usage.record_kill(record);
+    let (_, viewer) = server.operator("POST", "/v1/tokens", json!({"name": "v"}));
+    let viewer = viewer["token"].as_str().unwrap();
+    let read = |path: &str, token: &str| {
+        let (status, text) = server.raw("GET", path, Some(token), b"");
+        assert_eq!(status, 200, "{path}: {text}");
+        text
+    };
+    // A machine that is slow may let a reading grow old between two questions.
+    let is_same = |path: &str| (0..100).any(|_| read(path, viewer) == read(path, &server.operator));
+    for (part, [tenants, extensions, kills]) in [
+        ("all", [13, 1, 1]),
+        ("front", [10, 1, 1]),
+        ("tenants", [13, 0, 0]),
+        ("extensions", [0, 1, 0]),
+        ("kills", [0, 0, 1]),
+        ("events", [0, 0, 0]),
+        ("counters", [0, 0, 0]),
+    ] {
+        let path = format!("/v1/overview?show={part}");
+        assert!(is_same(&path), "{part}");
+        let shown: Value = serde_json::from_str(&read(&path, viewer)).unwrap();
+        let lengths = ["tenants", "extensions", "kills"].map(|list| shown[list].as_array().unwrap().len());
+        assert_eq!(lengths, [tenants, extensions, kills], "{part}");
+        assert_eq!(!shown["events"].as_array().unwrap().is_empty(), ["all", "events"].contains(&part), "{part}");
+        assert_eq!(shown["findings"].is_array(), ["all", "front"].contains(&part), "{part}");
+        assert_eq!((&shown["tenants_in_all"], shown["counters"].is_object()), (&json!(13), true), "{part}");
+    }
+    // What code of a tenant has said is its own, whoever has looked at the tenant before.
+    let of_tenant = "/v1/overview?tenant=a&show=counters";
+    for _ in 0..2 {
+        assert!(!read(of_tenant, &server.operator).contains("secret") && !read(of_tenant, viewer).contains("secret"));
+        let own = read("/v1/overview?show=front", &of_a);
+        assert!(own.contains("secret") && !own.contains("other-1"), "a tenant's is always whole: {own}");
+    }
+    assert_eq!(server.operator("GET", "/v1/overview?show=keys", Value::Null).0, 400);
+}
+
+#[test]
 fn looks_at_calls_are_limited_by_tenant_and_in_all() {
     let server = Server::without_builder();
     let (of_a, of_b) = (server.tenant("a"), server.tenant("b"));
@@ -190,13 +248,25 @@ fn looks_at_calls_are_limited_by_tenant_and_in_all() {
         (status, answer["code"].as_str().unwrap_or_default().to_owned())
     };
     let (busy, goes_on) = ((503, "busy".to_owned()), (503, "no_workers".to_owned()));
-    let mut permits: Vec<_> = std::iter::from_fn(|| server.control.call_looks.begin(serial)).collect();
-    assert_eq!(permits.len(), CALL_LOOKS_PER_TENANT);
-    assert_eq!((ask("a", &of_a), ask("b", &of_b)), (busy.clone(), goes_on.clone()), "the other one waits for nothing");
-    permits.extend((1..).map_while(|other| server.control.call_looks.begin(u64::MAX - other)));
-    assert_eq!((permits.len(), ask("b", &of_b)), (CALL_LOOKS, busy));
-    drop(permits);
-    assert_eq!((ask("a", &of_a), ask("b", &of_b)), (goes_on.clone(), goes_on), "an answer gives its permit back");
+    let (_, viewer) = server.operator("POST", "/v1/tokens", json!({"name": "v"}));
+    let (viewer, operator) = (viewer["token"].as_str().unwrap(), server.operator.as_str());
+    let looks = &server.control.call_looks;
+    // Viewers ask as often as they may.
+    let mut permits: Vec<_> = std::iter::from_fn(|| looks.begin((serial, true))).collect();
+    assert_eq!((permits.len(), ask("a", viewer)), (CALL_LOOKS_PER_TENANT, busy.clone()));
+    assert_eq!((ask("a", &of_a), ask("a", operator)), (goes_on.clone(), goes_on.clone()), "they keep nobody out");
+    permits.extend(std::iter::from_fn(|| looks.begin((serial, false))));
+    assert_eq!((permits.len(), ask("a", &of_a)), (2 * CALL_LOOKS_PER_TENANT, busy.clone()));
+    assert_eq!(ask("b", &of_b), goes_on, "the other one waits for nothing");
+    permits.extend((1..).map_while(|other| looks.begin((u64::MAX - other, false))));
+    assert_eq!((permits.len(), ask("b", &of_b)), (CALL_LOOKS, busy.clone()));
+    assert_eq!(ask("b", operator), goes_on, "operators have permits of their own");
+    let own = &server.control.operator_call_looks;
+    let of_operators: Vec<_> = std::iter::from_fn(|| own.begin((serial, true))).collect();
+    assert_eq!((of_operators.len(), ask("b", operator)), (OPERATOR_CALL_LOOKS, busy));
+    drop((permits, of_operators));
+    assert_eq!(ask("a", &of_a), goes_on, "an answer gives its permit back");
+    assert_eq!((ask("b", &of_b), ask("b", operator)), (goes_on.clone(), goes_on));
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct CallerResponse {
 /// `GET /v1/overview`: the server, or a tenant.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct OverviewResponse {
-    /// When it was read, in milliseconds since 1970: at most a second ago.
+    /// When it was read, in milliseconds since 1970: at most two seconds ago.
     pub at_ms: u64,
     /// The server's version.
     pub version: &'static str,

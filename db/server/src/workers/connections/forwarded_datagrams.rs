@@ -25,8 +25,10 @@ pub(super) struct DatagramOrigin {
     pub(super) peer: PeerAddr,
     /// The request's number, its client's own.
     pub(super) request: u16,
-    /// When it was received, in the workers' nanoseconds.
+    /// When its host received it, in the workers' nanoseconds.
     pub(super) received_ns: u64,
+    /// When its worker took it.
+    pub(super) taken_ns: u64,
 }
 
 /// A datagram that waits.
@@ -77,7 +79,7 @@ impl ForwardedDatagrams {
     ) -> Option<ForwardedDatagram> {
         let bytes = forwarded.suspended.used_bytes();
         let has_run = has_waited || forwarded.suspended.has_answers();
-        let has_waited_ns = context.clock.now_ns.saturating_sub(origin.received_ns);
+        let has_waited_ns = context.clock.now_ns.saturating_sub(origin.taken_ns);
         if self.bytes + bytes > FORWARDED_DATAGRAM_BYTES || has_waited_ns > FORWARDED_DATAGRAM_NS {
             if has_run {
                 return Some(forwarded);

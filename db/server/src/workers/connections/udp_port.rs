@@ -30,8 +30,8 @@ pub(in crate::workers) struct UdpPort {
     burst: Burst,
     /// The first of its datagrams without an answer.
     next: usize,
-    /// When they were received, in the workers' nanoseconds.
-    received_ns: u64,
+    /// When they were taken, in the workers' nanoseconds.
+    taken_ns: u64,
     requests: DatagramRequests,
 }
 
@@ -75,7 +75,7 @@ impl UdpPort {
             pending: VecDeque::new(),
             pending_bytes: 0,
         };
-        UdpPort { driver, burst, next: 0, received_ns: 0, requests }
+        UdpPort { driver, burst, next: 0, taken_ns: 0, requests }
     }
 
     /// Datagrams that were not answered.
@@ -130,13 +130,14 @@ impl UdpPort {
         if self.next >= self.burst.len() {
             self.driver.receive(&mut self.burst);
             self.next = 0;
-            self.received_ns = executor.context.clock.now_ns;
+            self.taken_ns = executor.context.clock.now_ns;
             executor.refresh_snapshot();
         }
         let begun_ns = executor.context.clock.read_ns();
+        let arrivals = executor.context.clock.arrivals;
         executor.context.answered.begin_batch(begun_ns);
         let mut work = self.requests.resume(port, begun_ns, executor);
-        for (peer, datagram) in self.burst.iter().skip(self.next) {
+        for (index, (peer, datagram)) in self.burst.iter().enumerate().skip(self.next) {
             if executor.context.clock.read_ns() - begun_ns > TURN_NS {
                 break;
             }
@@ -148,7 +149,10 @@ impl UdpPort {
                 self.requests.dropped += 1;
                 continue;
             };
-            let origin = DatagramOrigin { peer, request: header.request, received_ns: self.received_ns };
+            let taken_ns = self.taken_ns;
+            let received_ns = self.burst.arrival_unix_ns(index).map(|ns| arrivals.received_ns(ns, taken_ns));
+            let received_ns = received_ns.unwrap_or(taken_ns);
+            let origin = DatagramOrigin { peer, request: header.request, received_ns, taken_ns };
             work = work.saturating_add(self.requests.run(origin, (header.count, payload), port, executor));
         }
         executor.charge_connection(self.requests.session.identity(), work);

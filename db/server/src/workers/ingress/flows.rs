@@ -25,7 +25,7 @@ pub(super) struct DatagramRange {
     pub(super) buffer: BufferId,
     pub(super) from: u16,
     pub(super) to: u16,
-    /// When they were received, in the workers' nanoseconds.
+    /// When the host received them, in the workers' nanoseconds.
     pub(super) received_ns: u64,
 }
 
@@ -242,6 +242,11 @@ pub(super) struct FlowEnqueuer<'i> {
 }
 
 impl FlowEnqueuer<'_> {
+    /// The number of datagrams that wait in a flow.
+    pub(super) fn waiting(&self, key: FlowKey) -> usize {
+        self.flows.get(&key).map_or(0, |flow| flow.waiting)
+    }
+
     /// Appends a range to its flow.
     pub(super) fn put(&mut self, key: FlowKey, range: DatagramRange, classifier: &DatagramClassifier<'_>) {
         let flow = self.flows.entry(key).or_insert_with(|| IngressFlow::new(classifier.weight(key)));

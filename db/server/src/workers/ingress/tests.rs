@@ -19,6 +19,8 @@ use sandstorm_catalog::{Directory, NewTenant};
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(PeerAddr, Vec<u8>)>,
+    /// Unix times at which these were received, as long as there are any.
+    received_unix_ns: VecDeque<u64>,
     programs: usize,
     program: usize,
     refuses_programs: bool,
@@ -56,6 +58,9 @@ impl DatagramDriver for Queue {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         burst.clear();
         while let Some((peer, datagram)) = self.waiting.front() {
+            if let Some(unix_ns) = self.received_unix_ns.pop_front() {
+                burst.note_arrival(unix_ns);
+            }
             let put = match self.rx_budget.as_ref().filter(|budget| budget.take()) {
                 None => burst.push(*peer, datagram),
                 Some(budget) => {
@@ -195,6 +200,27 @@ impl Port {
             }
         }
         served
+    }
+}
+
+/// A worker that comes late finds what came together, and what came long after it: few datagrams, which are served
+/// unsorted otherwise, and so many that they are sorted.
+#[test]
+fn datagrams_of_one_flow_wait_from_when_each_was_received() {
+    const UNIX_NS: u64 = 1_800_000_000_000_000_000;
+    const NOW_NS: u64 = 1_000_000_000;
+    for count in [3, BURST] {
+        let (mut port, ids) = port(&["a"]);
+        port.send(ids[0] as u16, ids[0], count);
+        let received_ns = (0..count).map(|number| if number < 2 { 0 } else { 300_000_000 });
+        port.queue.received_unix_ns = received_ns.clone().map(|ns| UNIX_NS + ns).collect();
+        let mut clock = ArrivalClock::default();
+        clock.note(0, UNIX_NS);
+        port.ingress.begin_turn(NOW_NS, clock);
+        port.receive();
+        assert!(port.ingress.next_batch());
+        let found: Vec<u64> = (0..port.ingress.batch_len()).map(|number| port.ingress.received_ns(number)).collect();
+        assert_eq!(found, received_ns.collect::<Vec<_>>(), "{count}");
     }
 }
 
