@@ -14,7 +14,7 @@ from . import operations
 from .change_feed import FeedState
 from .errors import Busy, SandstormError, TransactionConflict
 from .native import NativeClient
-from .operations import Bytes, Change, KeyedRecord, Measured, Record, Request
+from .operations import Bytes, Change, Cost, KeyedRecord, Measured, Record, Request
 from .transaction_state import MAX_WRITES, PAUSES, ExpectedRecord, Span, TransactionState, added
 
 T = TypeVar("T")
