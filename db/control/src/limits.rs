@@ -451,6 +451,9 @@ pub const TRIGGER_REMOTE_THREADS: usize = 4;
 pub const TRIGGER_REMOTE_WAITING: usize = 32;
 /// The same for all servers together.
 pub const TRIGGER_REMOTE_WAITING_ALL: usize = 128;
+/// Bytes of the arguments in requests of a tenant that wait for other servers, at most: what several of its triggers
+/// have in their queues. One request waits in any case.
+pub const TRIGGER_REMOTE_WAITING_BYTES: usize = 16 << 20;
 /// Senders of such requests and tenants for which a server keeps which one was the last, at most: of 64 servers each
 /// has [`TRIGGERS`] tenants with triggers at most. The one that has sent nothing for longest is forgotten.
 pub const TRIGGER_REMOTE_ORDERS: usize = 64 * TRIGGERS;

@@ -38,7 +38,9 @@ pub(super) struct KeptTrigger {
 
 impl KeptTrigger {
     /// One as its file has it.
-    fn of_file(trigger: ActiveTrigger) -> KeptTrigger {
+    fn of_file(mut trigger: ActiveTrigger) -> KeptTrigger {
+        // It was not made just now: it is given up for itself alone.
+        trigger.begin_given_up(0);
         let written_from = trigger.needs_log_from();
         KeptTrigger { trigger, is_changed: false, written_at: None, written_bytes: 0, written_from }
     }
