@@ -497,6 +497,9 @@ pub const TRIGGER_LOOK_MAX: Duration = Duration::from_millis(500);
 pub const TRIGGER_WRITE_EVERY: Duration = Duration::from_secs(1);
 /// Time between two looks for triggers that are to be written.
 pub const TRIGGER_WRITE_LOOK: Duration = Duration::from_millis(250);
+/// Bytes of the log after which it is told again how far a table's trigger of a cluster has come, also where no call
+/// has ended: the server that takes this one's place reads as much to find none.
+pub const TRIGGER_NOTE_BYTES: u64 = 8 << 20;
 /// So much more for each MiB of its file.
 pub const TRIGGER_WRITE_PER_MIB: Duration = Duration::from_secs(1);
 /// Dead letters of a trigger, at most; then it pauses.
