@@ -1,6 +1,6 @@
 //! Sends a running log to a replica: the newest checkpoint, the segments from its position on, or from the one on that
-//! triggers need ([`ChangeLog::retain_from`]), and from then on each frame once it is on this server's own disk. It reads the log's files, and its last frames from memory, so that
-//! writers pay nothing for it.
+//! triggers need ([`ChangeLog::retain_from`]), and from then on each frame once it is on this server's own disk. It
+//! reads the log's files, and its last frames from memory, so that writers pay nothing for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
