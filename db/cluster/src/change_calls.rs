@@ -22,6 +22,18 @@ pub trait ChangeCaller: Send + Sync {
 
     /// Gives these triggers up, for a while.
     fn give_up(&self, position: u64);
+
+    /// Has the triggers here be those on which the servers agree: what this server's log is told from here on of
+    /// another server's changes, these are called for.
+    ///
+    /// # Errors
+    /// One line: not all are.
+    fn take_over(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Says of a trigger, by its serial, that changes of a server whose place is taken are not called for, and why.
+    fn lose(&self, _serial: u64, _why: &str) {}
 }
 
 /// For which attempt of a target is waited, and whether it has the slots.
@@ -59,6 +71,11 @@ impl CallWaits {
     pub fn set_caller(&self, caller: Arc<dyn ChangeCaller>) {
         // The server starts them once.
         let _was_set = self.caller.set(caller);
+    }
+
+    /// What makes calls; `None`: there is none yet.
+    pub(crate) fn caller(&self) -> Option<&dyn ChangeCaller> {
+        self.caller.get().map(|caller| &**caller)
     }
 
     /// Waits until calls are made for nearly all changes of the log: before slots are frozen. Not to be called by a

@@ -32,6 +32,7 @@ use crate::slot_mover::MoverLoop;
 use crate::succession::SuccessorThread;
 
 mod full_disks;
+mod inherited;
 mod served;
 mod unsettled;
 

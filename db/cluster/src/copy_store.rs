@@ -448,6 +448,25 @@ impl CopyStore {
         read.map(drop).map_err(|error| self.note_if_damaged(name, error))
     }
 
+    /// Shows each change of a sealed copy behind a position, with the position behind its unit, also those that its
+    /// checkpoint has and that are still there. Returns the position from which on all were shown.
+    ///
+    /// # Errors
+    /// As [`CopyStore::read`].
+    pub(crate) fn read_behind(
+        &self,
+        name: &CopyName,
+        position: u64,
+        visit: &mut dyn FnMut(u64, &LoggedChange<'_>) -> Result<(), String>,
+    ) -> Result<u64, ReplicaError> {
+        let copy = self.copy(&mut self.open.lock(), name, CopyAccess::Inherits)?;
+        let path = self.path_of(name).display().to_string();
+        let disk = copy.lock().replica.disk();
+        let visit =
+            &mut |end, change: &LoggedChange<'_>| visit(end, change).map_err(|why| LogError::unusable(&path, &why));
+        sandstorm_log::read_behind(&disk, position, visit).map_err(of_files)
+    }
+
     /// The copies that are here.
     pub fn list(&self) -> Vec<StoredCopyState> {
         let names: Vec<CopyName> = self.names();

@@ -6,7 +6,7 @@
 //! length and its bytes.
 
 use std::io::{self, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use sandstorm_net::trust::{PinnedStream, Trust};
@@ -162,14 +162,31 @@ fn read_message(from: &mut impl Read, most_bytes: u64, into: &mut Vec<u8>) -> io
     }
 }
 
+/// Connects to the first of a host's addresses that takes a connection; one that is silent has its part of the time.
+fn connect_any(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let (until, mut failed) = (Instant::now() + REPLICA_TIMEOUT, invalid("its host has no address"));
+    let mut left = addresses.len() as u32;
+    for address in addresses {
+        let patience = until.saturating_duration_since(Instant::now()) / left.max(1);
+        if patience.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failed = error,
+        }
+        left -= 1;
+    }
+    Err(failed)
+}
+
 /// Connects to the control port of a server, with TLS if it has any.
 fn connect(server: &ServerState, uri: &Uri) -> io::Result<StreamBytes> {
     let host = uri.host().ok_or_else(|| invalid("its address has no host"))?;
     let is_tls = uri.scheme_str() == Some("https");
     let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let address = (bare, port).to_socket_addrs()?.next().ok_or_else(|| invalid("its host has no address"))?;
-    let socket = TcpStream::connect_timeout(&address, REPLICA_TIMEOUT)?;
+    let socket = connect_any((bare, port).to_socket_addrs()?.collect())?;
     socket.set_nodelay(true)?;
     let socket = TimedSocket::new(socket)?;
     if !is_tls {
@@ -352,6 +369,17 @@ mod tests {
         let gone = ServerState { control: "http://127.0.0.1:1".to_owned(), ..ServerState::example() };
         let why = CopyStream::begin(&gone, "").err().expect("nothing listens there");
         assert!(why.starts_with("http://127.0.0.1:1: "), "{why}");
+    }
+
+    #[test]
+    fn all_addresses_of_a_host_are_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = listener.local_addr().unwrap();
+        let nothing = SocketAddr::from(([127, 0, 0, 1], 1));
+        let socket = connect_any(vec![nothing, there, nothing]).unwrap();
+        assert_eq!(socket.peer_addr().unwrap(), there);
+        assert_eq!(connect_any(vec![nothing, nothing]).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(connect_any(Vec::new()).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -55,6 +55,17 @@ impl StoredSlots {
         self.generations.get(server).is_some_and(|one| one.successor.is_some() || one.boot == 0)
     }
 
+    /// Whether another server has taken the place of a server, which has had no copies since.
+    pub(crate) fn has_lost_place(&self, server: &str) -> bool {
+        self.generations.get(server).is_some_and(|one| one.successor.is_none() && one.boot == 0)
+    }
+
+    /// The server whose place a server takes now.
+    pub(crate) fn succession_by(&self, successor: &str) -> Option<&str> {
+        let is_by = |one: &StoredGeneration| one.successor.as_deref() == Some(successor);
+        self.generations.iter().find(|(_, one)| is_by(one)).map(|(owner, _)| owner.as_str())
+    }
+
     /// The first server whose place another one takes now.
     pub(crate) fn succession(&self) -> Option<(&str, &str)> {
         self.generations.iter().find_map(|(owner, one)| Some((owner.as_str(), one.successor.as_deref()?)))

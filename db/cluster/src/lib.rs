@@ -16,6 +16,7 @@ pub mod backed_moves;
 mod balance_requests;
 mod broken_rules;
 mod call_link;
+pub mod called_positions;
 pub mod change_calls;
 #[cfg(test)]
 mod copies_tests;
@@ -43,6 +44,7 @@ mod forwarder;
 mod generations;
 mod given_up_copies;
 mod gone_copies;
+mod inherited_calls;
 mod kept_changes;
 mod last_changes;
 mod life_link;

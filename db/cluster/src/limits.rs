@@ -152,6 +152,9 @@ pub const LAST_CHANGES: usize = 7 << 19;
 /// is read a second time. Half of the log from which a checkpoint is due anyway. The memory for them grows by
 /// doubling: for a moment it is up to three times as much.
 pub const KEPT_CHANGES_BYTES: usize = 64 << 20;
+/// Bytes of changes that a successor takes over for the calls of triggers, at most: its log is to have them before the
+/// slots are its own, and takes some hundred MiB a second. What a trigger that is paused waits with may be more.
+pub const INHERITED_CALLS_BYTES: u64 = 128 << 20;
 /// Time between two looks at how the copies are.
 pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
 /// Time after which a copy that no generation has and no owner asks is removed.

@@ -347,7 +347,11 @@ impl ClusterMember {
     /// Takes over what was read.
     fn adopt(&self, state: &ClusterState, read_at: Instant) {
         let (revision, stored) = state.slots.clone().unwrap_or_default();
-        self.coordinator.slots().set_map(stored.map(&state.servers, |id| state.live.contains(id)));
+        let slots = self.coordinator.slots();
+        // Before the map: calls that its new owners make are not sent to them from here.
+        slots.set_lost_place(stored.has_lost_place(slots.own_id()));
+        slots.set_map(stored.map(&state.servers, |id| state.live.contains(id)));
+        slots.set_inherited_from(stored.succession_by(slots.own_id()));
         let known = KnownServers { all: &state.servers, live: &state.live };
         self.coordinator.adopt((revision, stored.clone()), known, &state.peer_key);
         self.copies.set_stopped(&state.stopped);

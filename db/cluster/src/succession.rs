@@ -1,6 +1,7 @@
 //! The thread that takes another server's place. It seals the copy of that server's log that is here, waits until its
-//! last lease is over, and imports the records. When they are on its disk and on its own copies, the map is changed.
-//! After a restart in between it begins again.
+//! last lease is over, and imports the records. It has its own log tell of what that server's triggers have not called
+//! for ([`InheritedCalls`]). When all that is on its disk and on its own copies, the map is changed. After a restart in
+//! between it begins again.
 //!
 //! Only the last change of each key is made. A log that repeated all of a copy's changes would be longer than the
 //! copied one, and the log of the next successor longer than that, until a checkpoint is due. A checkpoint is suggested
@@ -19,11 +20,15 @@ use sandstorm_store::RestoredRecord;
 use sandstorm_store::limits::RESTART_VERSIONS;
 use sandstorm_store::slots::SlotSpan;
 
+use crate::called_positions::CalledPositions;
 use crate::copies_view::FailoverNote;
 use crate::copy_coordinator::{CopyCoordinator, CopyName};
 use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, EmptiedTable};
+use crate::inherited_calls::{InheritedCalls, table_triggers};
 use crate::kept_changes::{ChangeVisit, read_last_changes};
-use crate::limits::{COPY_PAGE_BYTES, KEEPER_INTERVAL, KEPT_CHANGES_BYTES, LOG_INTERVAL, REPLICA_PAUSE};
+use crate::limits::{
+    COPY_PAGE_BYTES, INHERITED_CALLS_BYTES, KEEPER_INTERVAL, KEPT_CHANGES_BYTES, LOG_INTERVAL, REPLICA_PAUSE,
+};
 use crate::move_coordinator::MoveCoordinator;
 use crate::slot_copy::CopyTables;
 use crate::slot_mover::OwnTables;
@@ -43,7 +48,8 @@ impl SuccessorThread {
     ) -> std::io::Result<SuccessorThread> {
         let (stop, woken) = (Arc::new(AtomicBool::new(false)), Arc::clone(&copies));
         let own = OwnTables::new(Arc::clone(&directory));
-        let mut run = SuccessorLoop { coordinator, copies, directory, own, logged: None, stop: Arc::clone(&stop) };
+        let (logged, called) = (None, None);
+        let mut run = SuccessorLoop { coordinator, copies, directory, own, logged, called, stop: Arc::clone(&stop) };
         let thread = std::thread::Builder::new().name("successor".to_owned()).spawn(move || run.run())?;
         woken.wake_with_the_map(thread.thread().clone());
         Ok(SuccessorThread { stop, thread: Some(thread) })
@@ -67,6 +73,8 @@ struct SuccessorLoop {
     own: OwnTables,
     /// The time of the last line in the log about trouble.
     logged: Option<Instant>,
+    /// The copy of which this server's log has been told what its owner's triggers have not called for.
+    called: Option<CopyName>,
     stop: Arc<AtomicBool>,
 }
 
@@ -160,8 +168,10 @@ impl SuccessorLoop {
         self.own.begin_clearing();
         while self.again(name, |own| own.clear(&spans))? {}
         parts.push(("clear", begun.elapsed()));
-        let tables = self.inherit(name, &spans)?;
+        let (tables, called) = self.inherit(name, &spans)?;
         parts.push(("records", begun.elapsed()));
+        self.inherit_calls(name, called)?;
+        parts.push(("calls", begun.elapsed()));
         self.again(name, |own| own.finish(&tables))?;
         self.check(name)?;
         parts.push(("disk", begun.elapsed()));
@@ -206,14 +216,41 @@ impl SuccessorLoop {
         }
     }
 
-    /// Makes the records of a copy this server's own. Returns the tables, with versions behind all that were given.
-    fn inherit(&mut self, name: &CopyName, spans: &[SlotSpan]) -> Result<Vec<CopiedTable>, String> {
+    /// Has this server's log tell of what the triggers of the other one have not called for, once.
+    fn inherit_calls(&mut self, name: &CopyName, called: CalledPositions) -> Result<(), String> {
+        let serials = table_triggers(&self.directory);
+        let Some(log) = self.directory.change_log() else { return Ok(()) };
+        if serials.is_empty() || self.called.as_ref() == Some(name) {
+            return Ok(());
+        }
+        let coordinator = Arc::clone(&self.coordinator);
+        let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
+        let caller = coordinator.calls().caller();
+        if let Some(Err(error)) = caller.map(|caller| caller.take_over()) {
+            // A trigger that was made just now may not be called for what is told here.
+            tracing::warn!("not all triggers of the cluster are here while a place is taken: {error}");
+        }
+        let check = || self.check(name);
+        let most_bytes = INHERITED_CALLS_BYTES;
+        let inherited = InheritedCalls { copy_store, name, log: &log, most_bytes, check: &check };
+        for (serial, why) in inherited.take_over(&serials, called)? {
+            tracing::warn!("not all calls of a trigger are taken over: {why}");
+            caller.into_iter().for_each(|caller| caller.lose(serial, &why));
+        }
+        self.called = Some(name.clone());
+        Ok(())
+    }
+
+    /// Makes the records of a copy this server's own. Returns the tables, with versions behind all that were given, and
+    /// the positions of triggers.
+    fn inherit(&mut self, name: &CopyName, spans: &[SlotSpan]) -> Result<(Vec<CopiedTable>, CalledPositions), String> {
         let AgreedLogNumbers { tables, unsettled } = self.directory.log_numbers()?;
         let inherited = |(number, (tenant, entry))| (number, InheritedTable { tenant, entry });
         let known: HashMap<u64, InheritedTable> = tables.into_iter().map(inherited).collect();
         let coordinator = Arc::clone(&self.coordinator);
         let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
         let (copies, stop) = (Arc::clone(&self.copies), Arc::clone(&self.stop));
+        let mut called = CalledPositions::default();
         let read = |visit: &mut ChangeVisit<'_>| {
             let mut looked = 0_u64;
             let read = copy_store.read(name, &mut |change| {
@@ -221,7 +258,7 @@ impl SuccessorLoop {
                 if looked.is_multiple_of(CHANGES_BETWEEN_CHECKS) {
                     check(&copies, &stop, name)?;
                 }
-                visit(change)
+                if called.note(change) { Ok(()) } else { visit(change) }
             });
             read.map_err(|error| error.to_string())
         };
@@ -237,7 +274,7 @@ impl SuccessorLoop {
             backing: None,
             logged: None,
         });
-        Ok(told.collect())
+        Ok((told.collect(), called))
     }
 
     /// Makes a change of a copy, which is the last one of its key, or empties a table.

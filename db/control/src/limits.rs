@@ -460,6 +460,9 @@ pub const TRIGGER_REMOTE_THREADS: usize = 4;
 pub const TRIGGER_REMOTE_WAITING: usize = 32;
 /// The same for all servers together.
 pub const TRIGGER_REMOTE_WAITING_ALL: usize = 128;
+/// Bytes of the arguments in requests of a tenant that wait for other servers, at most: what several of its triggers
+/// have in their queues. One request waits in any case.
+pub const TRIGGER_REMOTE_WAITING_BYTES: usize = 16 << 20;
 /// Senders of such requests and tenants for which a server keeps which one was the last, at most: of 64 servers each
 /// has [`TRIGGERS`] tenants with triggers at most. The one that has sent nothing for longest is forgotten.
 pub const TRIGGER_REMOTE_ORDERS: usize = 64 * TRIGGERS;
@@ -503,6 +506,9 @@ pub const TRIGGER_LOOK_MAX: Duration = Duration::from_millis(500);
 pub const TRIGGER_WRITE_EVERY: Duration = Duration::from_secs(1);
 /// Time between two looks for triggers that are to be written.
 pub const TRIGGER_WRITE_LOOK: Duration = Duration::from_millis(250);
+/// Bytes of the log after which it is told again how far a table's trigger of a cluster has come, also where no call
+/// has ended: the server that takes this one's place reads as much to find none.
+pub const TRIGGER_NOTE_BYTES: u64 = 8 << 20;
 /// So much more for each MiB of its file.
 pub const TRIGGER_WRITE_PER_MIB: Duration = Duration::from_secs(1);
 /// Dead letters of a trigger, at most; then it pauses.

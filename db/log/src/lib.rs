@@ -6,7 +6,7 @@
 //! - [`change_log`]: the log of a running server, [`segment_writer`] writes its files;
 //! - [`recovery`], [`file_reader`]: what an earlier server left;
 //! - [`checkpoint`]: what makes the log before it superfluous;
-//! - [`tail`]: the changes of a running log, as they reach the disk;
+//! - [`tail`]: the changes of a running log, as they reach the disk; [`read_behind`]: those of one that has ended;
 //! - [`replica`], [`replica_ledger`], [`shipper`]: copies of a log on other servers, and what sends them;
 //! - [`scrub`]: looks again whether what is on the disk is what has to be there.
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ mod log_copy;
 mod memory_replica;
 mod options;
 mod positions;
+mod read_behind;
 mod recent_frames;
 mod recovery;
 mod replica;
@@ -56,6 +57,7 @@ pub use log_copy::{CopiedFile, CopyEnd, LogCopy, copy_log};
 pub use memory_replica::MemoryReplica;
 pub use options::LogOptions;
 pub use positions::{COPIED_BIT, PositionState, boot_time, later_position, waits_for_copies};
+pub use read_behind::{BehindVisitor, read_behind};
 pub use recovery::{ChangeVisitor, ReplaySummary, bytes_to_read};
 pub use replica::{LogReplica, ReplicaError, ReplicaFileState, ReplicaFolder, ReplicaState};
 pub use replica_format::ReplicaBatch;

@@ -20,18 +20,18 @@ use crate::frame::{FileHeader, FileKind, FrameHeader};
 use crate::segment_writer::{NEW_PREFIX, SPARE_PREFIX};
 
 /// A segment that is not open: a log may have more of them than a process may have files.
-struct SegmentHead {
-    header: FileHeader,
+pub(crate) struct SegmentHead {
+    pub(crate) header: FileHeader,
     path: String,
 }
 
 impl SegmentHead {
-    fn read(disk: &dyn LogDisk, number: u64) -> Result<SegmentHead, LogError> {
+    pub(crate) fn read(disk: &dyn LogDisk, number: u64) -> Result<SegmentHead, LogError> {
         let LogFileReader { header, path, .. } = LogFileReader::open(disk, FileKind::Segment, number)?;
         Ok(SegmentHead { header, path })
     }
 
-    fn open(&self, disk: &dyn LogDisk) -> Result<LogFileReader, LogError> {
+    pub(crate) fn open(&self, disk: &dyn LogDisk) -> Result<LogFileReader, LogError> {
         let reader = LogFileReader::open(disk, FileKind::Segment, self.header.number)?;
         let is_same = reader.header == self.header;
         if is_same { Ok(reader) } else { Err(LogError::unusable(&self.path, "it was replaced while it was read")) }
@@ -315,7 +315,7 @@ pub(crate) fn read_log_pieces(
 
 /// Returns each segment with the position from which on a later one holds; none for the last. A recovery may begin its
 /// segment before the last one, where a unit begins that was not whole.
-fn with_limits(heads: Vec<SegmentHead>) -> Vec<(SegmentHead, Option<u64>)> {
+pub(crate) fn with_limits(heads: Vec<SegmentHead>) -> Vec<(SegmentHead, Option<u64>)> {
     let mut limit: Option<u64> = None;
     let mut limited: Vec<_> = (heads.into_iter().rev())
         .map(|head| {

@@ -1,6 +1,6 @@
-//! Sends a running log to a replica: the newest checkpoint, the segments from its position on, and from then on each
-//! frame once it is on this server's own disk. It reads the log's files, and its last frames from memory, so that
-//! writers pay nothing for it.
+//! Sends a running log to a replica: the newest checkpoint, the segments from its position on, or from the one on that
+//! triggers need ([`ChangeLog::retain_from`]), and from then on each frame once it is on this server's own disk. It
+//! reads the log's files, and its last frames from memory, so that writers pay nothing for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -84,6 +84,8 @@ pub struct LogShipper {
     is_readable: bool,
     /// What is to be removed there: all before a checkpoint and a segment.
     trim: Option<(u64, u64)>,
+    /// The number of the first segment that the replica has.
+    first: u64,
     /// The position up to which the replica has the log.
     held: Option<u64>,
 }
@@ -96,6 +98,19 @@ fn open(log: &ChangeLog, kind: FileKind, number: u64) -> Result<LogFileReader, L
 /// The segment behind that of a number: its own number, and its first position.
 fn segment_behind(log: &ChangeLog, number: u64) -> Option<(u64, u64)> {
     log.shared().first_positions.lock().iter().find(|(other, _)| *other > number).copied()
+}
+
+/// The first segment that a replica needs whose checkpoint holds from a position: that of the position, and those which
+/// triggers need. `None`: it is not there any more.
+fn first_needed(log: &ChangeLog, from: u64) -> Option<u64> {
+    let retained = log.shared().retain_from.load(Relaxed);
+    let segments = log.shared().first_positions.lock();
+    let of = |position| segments.iter().rposition(|(_, first_position)| *first_position <= position);
+    let holding = of(from)?;
+    // A reader begins with a frame that begins a unit, which may be in the segment before: as a checkpoint leaves them.
+    let retained = Some(retained).filter(|retained| *retained < from);
+    let first = retained.map_or(holding, |retained| of(retained).unwrap_or(0).saturating_sub(1).min(holding));
+    segments.get(first).map(|(number, _)| *number)
 }
 
 impl LogShipper {
@@ -138,9 +153,10 @@ impl LogShipper {
             (segment.is_begun, segment.is_published) = (true, true);
         }
         let known_checkpoint = checkpoint.map_or(0, |file| file.header.number);
-        let log = Arc::clone(log);
+        let (log, first) = (Arc::clone(log), segments.first().map_or(0, |first| first.header.number));
         let (checkpoint, trim, held) = (None, None, None);
-        let mut shipper = LogShipper { log, segment, checkpoint, known_checkpoint, is_readable: true, trim, held };
+        let mut shipper =
+            LogShipper { log, segment, checkpoint, known_checkpoint, is_readable: true, trim, first, held };
         // What it says that it has is on its disk.
         shipper.note_held();
         Ok(Some(shipper))
@@ -155,13 +171,13 @@ impl LogShipper {
             from = file.reader.header.first_position;
             checkpoint = Some(file);
         }
-        let first = log.segment_at(from);
-        let (first, _) = first.ok_or_else(|| LogError::unusable("log", "its beginning was removed meanwhile"))?;
+        let first = first_needed(log, from);
+        let first = first.ok_or_else(|| LogError::unusable("log", "its beginning was removed meanwhile"))?;
         let segment = ShippedFile::new(open(log, FileKind::Segment, first)?);
         let is_readable = checkpoint.is_none();
         let (trim, held) = (None, None);
         let log = Arc::clone(log);
-        Ok(LogShipper { log, segment, checkpoint, known_checkpoint: 0, is_readable, trim, held })
+        Ok(LogShipper { log, segment, checkpoint, known_checkpoint: 0, is_readable, trim, first, held })
     }
 
     /// Returns the next pieces, of about a MiB; none: there is nothing to be sent. When the replica has them,
@@ -242,8 +258,11 @@ impl LogShipper {
             self.known_checkpoint = header.number;
             self.is_readable = true;
             // Where it is not known any more, it is with the next checkpoint.
-            let first = self.log.segment_at(header.first_position);
-            self.trim = first.map(|(first, _)| (header.number, first));
+            if let Some(first) = first_needed(&self.log, header.first_position) {
+                // It may have begun with a later one, when less was needed.
+                self.first = self.first.max(first);
+                self.trim = Some((header.number, self.first));
+            }
         }
         self.note_held();
     }

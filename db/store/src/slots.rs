@@ -221,6 +221,11 @@ pub struct SlotOwnership {
     changes: AtomicU64,
     /// The slots whose former owner still makes calls for changes from before, as [`span_bits`].
     called_elsewhere: AtomicU32,
+    /// The server whose place this one takes now.
+    inherited_from: Mutex<Option<String>>,
+    /// Whether another server has taken this one's place, and how often it was read.
+    has_lost_place: AtomicBool,
+    lost_places: AtomicU64,
 }
 
 impl SlotOwnership {
@@ -241,6 +246,9 @@ impl SlotOwnership {
             has_arrivals: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             called_elsewhere: AtomicU32::new(NO_SPAN),
+            inherited_from: Mutex::default(),
+            has_lost_place: AtomicBool::new(false),
+            lost_places: AtomicU64::new(0),
         }
     }
 
@@ -310,6 +318,32 @@ impl SlotOwnership {
     /// Whether [`SlotOwnership::set_called_elsewhere`] names a slot.
     pub fn is_called_elsewhere(&self, slot: u16) -> bool {
         span_of_bits(self.called_elsewhere.load(Ordering::Acquire)).is_some_and(|span| span.contains(slot))
+    }
+
+    /// Sets the server whose place this one takes now.
+    pub fn set_inherited_from(&self, server: Option<&str>) {
+        let mut known = self.inherited_from.lock();
+        if known.as_deref() != server {
+            *known = server.map(str::to_owned);
+        }
+    }
+
+    /// What [`SlotOwnership::set_inherited_from`] has set.
+    pub fn inherited_from(&self) -> Option<String> {
+        self.inherited_from.lock().clone()
+    }
+
+    /// Says whether another server has taken this one's place, which owns what this one has owned. To be called before
+    /// the map is set that says so.
+    pub fn set_lost_place(&self, is_lost: bool) {
+        if !self.has_lost_place.swap(is_lost, Ordering::AcqRel) && is_lost {
+            self.lost_places.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Times that this server has read that another one has taken its place.
+    pub fn lost_places(&self) -> u64 {
+        self.lost_places.load(Ordering::Acquire)
     }
 
     /// The map that was read last.

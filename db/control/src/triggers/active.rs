@@ -15,6 +15,7 @@ use super::state_file::{DeadLetter, StoredTrigger};
 use crate::limits::{TRIGGER_DEAD_LETTER_BYTES, TRIGGER_DEAD_LETTERS, TRIGGER_READ_BYTES};
 use sandstorm_api::change::{Change, ChangeOp};
 use sandstorm_catalog::{AgreedTrigger, TenantView};
+use sandstorm_cluster::called_positions::inherited_table;
 use sandstorm_log::{ChangeKind, ChangeLog, LogTail, LoggedChange, TailError};
 use sandstorm_net::rpc::RpcStatus;
 use sandstorm_net::slots::slot_of;
@@ -89,13 +90,13 @@ pub(super) struct ActiveTrigger {
     /// The position up to which the log was read.
     read: u64,
     /// The log that this is a position of; 0: whichever there is.
-    log_id: u64,
+    pub(super) log_id: u64,
     last_due_ms: u64,
     dead: BTreeMap<u64, DeadLetter>,
     /// The last number of a letter: none is given twice while calls run that replay one.
     last_letter: u64,
     dead_bytes: usize,
-    counts: TriggerCounts,
+    pub(super) counts: TriggerCounts,
     last_error: String,
     last_error_at_ms: Option<u64>,
     /// Until when moves of slots do not wait for it, in milliseconds since 1970; `None`: it was made just now.
@@ -349,12 +350,14 @@ impl ActiveTrigger {
         };
         let read = tail.and_then(|mut tail| {
             let (queue, spec) = (&mut self.queue, &self.spec);
+            // Also what a server had not called for whose place this one has taken.
+            let inherited = self.agreed.as_ref().map(|agreed| inherited_table(agreed.serial, number));
             let (mut before, mut unit) = (tail.position(), tail.position());
             tail.read(TRIGGER_READ_BYTES, &mut |position, change| {
                 if position != unit {
                     (before, unit) = (unit, position);
                 }
-                if change.table == number
+                if (change.table == number || Some(change.table) == inherited)
                     && let Some((key, args)) = call_of(spec, position, change)
                 {
                     queue.push(key, TriggerCall::of_change(args, (before, position)).at_slot_of(key));

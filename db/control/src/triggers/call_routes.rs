@@ -65,12 +65,16 @@ pub(crate) fn schedule_slot(tenant: u32, name: &str) -> u16 {
 pub(crate) struct CallRoutes {
     /// In a cluster; and [`SlotOwnership::changes`] before the map was looked at.
     cluster: Option<(Arc<SlotOwnership>, u64, Arc<SlotMap>)>,
+    /// The server whose place this one takes: its slots are this one's soon.
+    inherited_from: Option<String>,
 }
 
 impl CallRoutes {
     /// As it is now; without a cluster all calls are made here.
     pub(crate) fn now(slots: Option<&Arc<SlotOwnership>>) -> CallRoutes {
-        CallRoutes { cluster: slots.map(|slots| (Arc::clone(slots), slots.changes(), slots.map())) }
+        // Before the map: it ends with the map that shows it.
+        let inherited_from = slots.and_then(|slots| slots.inherited_from());
+        CallRoutes { cluster: slots.map(|slots| (Arc::clone(slots), slots.changes(), slots.map())), inherited_from }
     }
 
     /// Where a call is made for a key of that slot; `None`: for no key.
@@ -80,6 +84,7 @@ impl CallRoutes {
             return if own.is_called_elsewhere(slot) { CallPlace::Later } else { CallPlace::Here };
         }
         let owner = own.other_owner(map, slot);
+        let owner = owner.filter(|owner| self.inherited_from.as_ref() != Some(&owner.id));
         let place = owner.and_then(|owner| map.servers.iter().position(|server| server.id == owner.id));
         place.map_or(CallPlace::Later, CallPlace::Server)
     }
@@ -141,6 +146,11 @@ mod tests {
         // The other server is about to hand it over to this one.
         own.set_awaited(Some(SlotSpan { first: 100, last: 110 }));
         assert_eq!([place(107), place(111)], [CallPlace::Later, CallPlace::Server(1)]);
+        own.set_awaited(None);
+        own.set_inherited_from(Some("b"));
+        assert_eq!(place(107), CallPlace::Later, "this server takes the other one's place");
+        own.set_inherited_from(Some("c"));
+        assert_eq!(place(107), CallPlace::Server(1));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! - [`batch_size`]: how many changes a call has, of a trigger that takes several;
 //! - [`active`]: one trigger at work: it reads the log, makes calls, and keeps its position and its dead letters;
 //! - [`expiry_requests`]: has the log told of records that expire, for triggers that are called for it;
+//! - [`noted_position`]: what the log is told of a trigger, for the server that takes this one's place;
 //! - [`runner`]: the thread for all of them; [`trigger_store`]: those of each tenant under a lock of its own;
 //!   [`state_file`] keeps them over a restart;
 //! - [`trigger_outcome`]: the outcome of a change;
@@ -25,6 +26,7 @@ mod call_routes;
 mod definition;
 mod definition_change;
 mod expiry_requests;
+mod noted_position;
 mod remote_caller;
 mod remote_calls;
 mod remote_order;

@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 
 use super::remote_calls::{LateAnswer, RemoteCalls, RemoteOutcome};
 use super::remote_order::RequestOrder;
-use crate::limits::{TRIGGER_REMOTE_THREADS, TRIGGER_REMOTE_WAITING, TRIGGER_REMOTE_WAITING_ALL};
+use crate::limits::{
+    TRIGGER_REMOTE_THREADS, TRIGGER_REMOTE_WAITING, TRIGGER_REMOTE_WAITING_ALL, TRIGGER_REMOTE_WAITING_BYTES,
+};
 
 /// Requests of a millisecond for whose numbers there is room before those of the next one, in bits.
 const NUMBERS_PER_MS: u32 = 20;
@@ -25,6 +27,13 @@ pub(crate) struct RemoteRequest {
     pub(crate) server: String,
     pub(crate) calls: RemoteCalls,
     pub(crate) done: RemoteDone,
+}
+
+impl RemoteRequest {
+    /// Bytes of its calls' arguments.
+    fn bytes(&self) -> usize {
+        self.calls.calls.iter().map(|call| call.args.len()).sum()
+    }
 }
 
 /// Sends a request to the server of an id, and waits for its answer.
@@ -64,11 +73,14 @@ impl ServerQueue {
 struct RemoteQueues(BTreeMap<String, ServerQueue>);
 
 impl RemoteQueues {
-    /// Whether one more request of a tenant may wait for a server.
-    fn has_room(&self, tenant: u32, server: &str) -> bool {
+    /// Whether one more request of a tenant, with so many bytes, may wait for a server.
+    fn has_room(&self, (tenant, bytes): (u32, usize), server: &str) -> bool {
         let waiting_at = |queue: &ServerQueue| queue.waiting.get(&tenant).map_or(0, VecDeque::len);
         let (there, all) = (self.0.get(server).map_or(0, waiting_at), self.0.values().map(waiting_at).sum::<usize>());
-        there < TRIGGER_REMOTE_WAITING && all < TRIGGER_REMOTE_WAITING_ALL
+        let waiting = self.0.values().filter_map(|queue| queue.waiting.get(&tenant)).flatten();
+        let all_bytes: usize = waiting.map(RemoteRequest::bytes).sum();
+        let fits = all == 0 || all_bytes + bytes <= TRIGGER_REMOTE_WAITING_BYTES;
+        there < TRIGGER_REMOTE_WAITING && all < TRIGGER_REMOTE_WAITING_ALL && fits
     }
 
     /// Adds a request; returns whether it is to have a thread.
@@ -130,7 +142,7 @@ impl RemoteCaller {
     pub(crate) fn push(self: &Arc<Self>, request: RemoteRequest) {
         let server = request.server.clone();
         let mut queues = self.queues.lock();
-        if !queues.has_room(request.calls.tenant, &server) {
+        if !queues.has_room((request.calls.tenant, request.bytes()), &server) {
             drop(queues);
             // Each replay or change of a trigger begins its calls anew, and those of before wait here still.
             (request.done)(Err("too many of the tenant's calls wait for other servers".to_owned()));
@@ -296,6 +308,21 @@ mod tests {
         }
         assert!(*refused.lock() >= TRIGGER_REMOTE_WAITING, "{}", refused.lock());
         drop(release);
+    }
+
+    #[test]
+    fn requests_of_a_tenant_that_wait_have_so_many_bytes_and_one_has_as_many_as_it_needs() {
+        let large = |tenant: u32, bytes: usize| {
+            let mut calls = calls(tenant, 1);
+            calls.calls[0].args = vec![7; bytes];
+            RemoteRequest { server: "there".to_owned(), calls, done: Box::new(drop) }
+        };
+        let mut queues = RemoteQueues::default();
+        assert!(queues.has_room((1, 2 * TRIGGER_REMOTE_WAITING_BYTES), "there"));
+        queues.push(large(1, TRIGGER_REMOTE_WAITING_BYTES - 10));
+        assert!(queues.has_room((1, 10), "there") && !queues.has_room((1, 11), "there"));
+        assert!(!queues.has_room((1, 11), "another one") && queues.has_room((2, 11), "there"));
+        assert!(queues.next("there").is_some() && queues.has_room((1, 11), "there"));
     }
 
     /// Its clock was set back between two starts.

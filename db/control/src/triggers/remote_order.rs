@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,8 @@ pub(crate) struct RunningCall(#[expect(dead_code, reason = "that it is there say
 struct SeenRequests {
     /// The highest number.
     last: u64,
+    /// When it has come.
+    came: Instant,
     /// Whether its calls run.
     running: Weak<()>,
 }
@@ -71,7 +74,7 @@ impl RemoteOrders {
             if *number <= seen.last {
                 return Err(OrderRefusal::Late(seen.last));
             }
-            seen.last = *number;
+            (seen.last, seen.came) = (*number, Instant::now());
             if seen.running.strong_count() > 0 {
                 return Err(OrderRefusal::StillRuns);
             }
@@ -80,14 +83,14 @@ impl RemoteOrders {
         }
         if all.len() >= TRIGGER_REMOTE_ORDERS {
             let idle = all.iter().filter(|(_, seen)| seen.running.strong_count() == 0);
-            let oldest = idle.min_by_key(|(_, seen)| seen.last).map(|(key, _)| key.clone());
-            // Numbers begin with the time of a start: it is of the sender that has sent nothing for longest.
+            // Numbers say nothing of that: they begin with the time of a sender's start.
+            let oldest = idle.min_by_key(|(_, seen)| seen.came).map(|(key, _)| key.clone());
             oldest.into_iter().for_each(|key| drop(all.remove(&key)));
         }
         if all.len() >= TRIGGER_REMOTE_ORDERS {
             return Err(OrderRefusal::StillRuns);
         }
-        all.insert(key, SeenRequests { last: *number, running: Arc::downgrade(&running) });
+        all.insert(key, SeenRequests { last: *number, came: Instant::now(), running: Arc::downgrade(&running) });
         Ok(RunningCall(running))
     }
 }
@@ -207,5 +210,19 @@ mod tests {
         assert_eq!(orders.0.lock().len(), TRIGGER_REMOTE_ORDERS);
         assert_eq!(begin("z", 0, 1).err(), Some(OrderRefusal::Late(1)), "what runs is not forgotten");
         drop(runs);
+    }
+
+    #[test]
+    fn what_has_sent_nothing_for_longest_is_forgotten_whenever_it_was_started() {
+        let orders = RemoteOrders::default();
+        let begin =
+            |sender: &str, tenant, number| orders.begin(&RequestOrder { sender: sender.to_owned(), number }, tenant);
+        assert!(begin("started last", 0, 1 << 60).is_ok());
+        assert!(begin("runs for long", 0, 1).is_ok());
+        for tenant in 1..TRIGGER_REMOTE_ORDERS as u32 {
+            assert!(begin("runs for long", tenant, 1).is_ok());
+        }
+        assert_eq!(begin("runs for long", 0, 1).err(), Some(OrderRefusal::Late(1)), "it has sent a request since");
+        assert!(begin("started last", 0, 1).is_ok(), "it has sent none");
     }
 }

@@ -6,7 +6,7 @@ mod move_waits;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -56,6 +56,8 @@ struct SharedRunner {
     follows: AtomicBool,
     /// Whether the thread has been told that the log has got on, and has not looked yet.
     is_told: AtomicBool,
+    /// [`sandstorm_store::slots::SlotOwnership::lost_places`], as it was seen last.
+    lost_places: AtomicU64,
     messages: Mutex<Sender<RunnerMessage>>,
 }
 
@@ -88,9 +90,18 @@ impl TriggerRunner {
         let messages = Mutex::new(sender.clone());
         let (expiry_requests, follows, is_told) =
             (ExpiryRequests::default(), AtomicBool::new(false), AtomicBool::new(false));
-        let taking_over = Mutex::default();
-        let shared =
-            SharedRunner { directory, events, store, expiry_requests, taking_over, follows, is_told, messages };
+        let (taking_over, lost_places) = (Mutex::default(), AtomicU64::new(0));
+        let shared = SharedRunner {
+            directory,
+            events,
+            store,
+            expiry_requests,
+            taking_over,
+            follows,
+            is_told,
+            lost_places,
+            messages,
+        };
         let shared = Arc::new(shared);
         let told = Arc::downgrade(&shared);
         shared.directory.on_log_progress(Arc::new(move || {
@@ -496,6 +507,7 @@ impl SharedRunner {
             log.follow_tables(followed);
         }
         let (mut is_behind, routes) = (false, CallRoutes::now(self.directory.slots()));
+        self.leave_lost_calls();
         for of_tenant in &tenants {
             let Some(view) = snapshot.tenant(of_tenant.tenant) else { continue };
             let (mut is_missing, mut begun, mut pauses) = (false, BegunCalls::default(), Vec::new());

@@ -16,11 +16,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::active::{ActiveTrigger, TriggerKey};
+use super::noted_position::NotedPosition;
 use super::state_file::TriggerFolder;
 use super::trigger_outcome::TriggerError;
 use crate::config::ConfigError;
 use crate::limits::{TRIGGER_GIVEN_UP_MS, TRIGGER_WRITE_EVERY, TRIGGER_WRITE_PER_MIB, TRIGGERS, TRIGGERS_PER_TENANT};
-use sandstorm_catalog::Directory;
+use sandstorm_catalog::{Directory, TenantView};
+use sandstorm_cluster::called_positions::CalledPosition;
+use sandstorm_log::ChangeLog;
 
 /// Longest wait for the log before a trigger is written.
 const LOG_WAIT: Duration = Duration::from_secs(5);
@@ -34,19 +37,42 @@ pub(super) struct KeptTrigger {
     written_bytes: usize,
     /// The position from which the trigger needs the log after a crash, as its file says.
     written_from: Option<u64>,
+    /// Of a table's trigger of a cluster: what the log has last been told of it.
+    noted: Option<NotedPosition>,
 }
 
 impl KeptTrigger {
     /// One as its file has it.
-    fn of_file(trigger: ActiveTrigger) -> KeptTrigger {
+    fn of_file(mut trigger: ActiveTrigger) -> KeptTrigger {
+        // It was not made just now: it is given up for itself alone.
+        trigger.begin_given_up(0);
         let written_from = trigger.needs_log_from();
-        KeptTrigger { trigger, is_changed: false, written_at: None, written_bytes: 0, written_from }
+        KeptTrigger { trigger, is_changed: false, written_at: None, written_bytes: 0, written_from, noted: None }
     }
 
-    /// The position from which the log is needed, also after a crash.
+    /// The position from which the log is needed, also after a crash, and by the server that takes this one's place.
     fn needs_log_from(&self) -> Option<u64> {
+        let noted = self.noted.map(|noted| noted.needs_log_from());
         let position = self.trigger.needs_log_from()?;
-        Some(self.written_from.map_or(position, |written| written.min(position)))
+        [self.written_from, noted].into_iter().flatten().chain([position]).min()
+    }
+
+    /// Tells the log how far a trigger has come on which the servers of a cluster agree, if that is due.
+    fn note_position(&mut self, view: &TenantView, (log, copied): (&Arc<ChangeLog>, u64)) {
+        let ActiveTrigger { agreed: Some(agreed), .. } = &self.trigger else { return };
+        let entry = self.trigger.table().and_then(|table| view.table_by_name(table));
+        let Some(table) = entry.and_then(|entry| entry.table.log_number()) else { return };
+        let now = (CalledPosition { table, position: self.trigger.position() }, self.trigger.counts);
+        // One that has another log's position says so in its next turn.
+        if [0, log.id()].contains(&self.trigger.log_id) && now.0.position <= log.durable() {
+            NotedPosition::note(&mut self.noted, agreed.serial, now, (log, copied));
+        }
+    }
+
+    /// Has it go on from a position of the log: others make the calls for what is before.
+    pub(super) fn go_on_from(&mut self, position: u64, log: &Arc<ChangeLog>) {
+        self.trigger.replay_from(position, log);
+        (self.is_changed, self.written_at, self.noted) = (true, None, None);
     }
 
     /// Whether its file is to be written now.
@@ -172,6 +198,8 @@ pub(super) struct TriggerStore {
     tenants: Mutex<BTreeMap<u32, Arc<TenantTriggers>>>,
     /// The triggers of all tenants.
     all: AtomicUsize,
+    /// Whether a table needs copies of the log, and with which generation of the directory that was looked at.
+    needs_copies: Mutex<Option<(u64, bool)>>,
     /// Taken while the log is told what to keep: of two threads that tell it, the last one has looked last.
     retaining: Mutex<()>,
 }
@@ -194,7 +222,8 @@ impl TriggerStore {
             of_tenant.state.lock().triggers.insert(name, kept);
         }
         let tenants = Mutex::new(tenants);
-        Ok(TriggerStore { directory, folder, tenants, all, retaining: Mutex::default() })
+        let (needs_copies, retaining) = (Mutex::default(), Mutex::default());
+        Ok(TriggerStore { directory, folder, tenants, all, needs_copies, retaining })
     }
 
     /// Triggers of all tenants.
@@ -242,6 +271,8 @@ impl TriggerStore {
         let done = self.change_in_memory(&of_tenant, name, change);
         let written = match &done {
             Ok(_) => {
+                // Before what is changed from here on: the server that takes this one's place knows of it then.
+                self.note_positions(&of_tenant);
                 // Before a checkpoint may remove what it needs.
                 self.retain_log();
                 self.write(&of_tenant, name)
@@ -265,8 +296,8 @@ impl TriggerStore {
         let mut state = of_tenant.state.lock();
         let before = state.triggers.remove(name);
         let (mut trigger, about) = match before {
-            Some(KeptTrigger { trigger, written_at, written_bytes, written_from, .. }) => {
-                (Some(trigger), Some((written_at, written_bytes, written_from)))
+            Some(KeptTrigger { trigger, written_at, written_bytes, written_from, noted, .. }) => {
+                (Some(trigger), Some((written_at, written_bytes, written_from, noted)))
             }
             None => (None, None),
         };
@@ -280,8 +311,8 @@ impl TriggerStore {
         match (trigger, about) {
             (Some(mut trigger), about) => {
                 trigger.begin_given_up(state.given_up_until_ms);
-                let (written_at, written_bytes, written_from) = about.unwrap_or_default();
-                let kept = KeptTrigger { trigger, is_changed: true, written_at, written_bytes, written_from };
+                let (written_at, written_bytes, written_from, noted) = about.unwrap_or_default();
+                let kept = KeptTrigger { trigger, is_changed: true, written_at, written_bytes, written_from, noted };
                 state.triggers.insert(name.to_owned(), kept);
                 state.removed.remove(name);
             }
@@ -349,6 +380,7 @@ impl TriggerStore {
     pub(super) fn write_handled(&self, is_last: bool) {
         let mut failed = None;
         for of_tenant in self.tenants() {
+            self.note_positions(&of_tenant);
             // The thread with the turn waits for the disk, perhaps for seconds: others are written meanwhile.
             let turn = if is_last { Some(of_tenant.turn.lock()) } else { of_tenant.turn.try_lock() };
             let Some(_turn) = turn else { continue };
@@ -401,6 +433,24 @@ impl TriggerStore {
                 Err(reason)
             }
         }
+    }
+
+    /// Tells the log how far a tenant's triggers have come, of those for which that is due.
+    fn note_positions(&self, of_tenant: &TenantTriggers) {
+        let Some(log) = self.directory.change_log().filter(|_| self.directory.slots().is_some()) else { return };
+        let copied = if self.needs_copies() { log.copied() } else { u64::MAX };
+        if let Some(view) = self.directory.snapshot().tenant(of_tenant.tenant) {
+            of_tenant.each(|kept| kept.note_position(view, (&log, copied)));
+        }
+    }
+
+    /// Whether a table needs copies of the log on other servers. All are looked at where something has changed.
+    fn needs_copies(&self) -> bool {
+        let (known, newest) = (&mut *self.needs_copies.lock(), self.directory.generation());
+        if known.is_none_or(|(looked_at, _)| looked_at != newest) {
+            *known = Some((newest, self.directory.needs_copies()));
+        }
+        known.is_some_and(|(_, needs)| needs)
     }
 
     fn wait_for_log(&self) -> Result<(), UnwrittenReason> {

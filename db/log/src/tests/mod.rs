@@ -3,6 +3,7 @@
 mod broken_rules;
 mod copies;
 mod format;
+mod read_behind;
 mod replicas;
 mod running;
 mod scrub;

@@ -15,18 +15,18 @@ use crate::{
 };
 
 const LONG: Duration = Duration::from_secs(60);
-const SEGMENT: u64 = 64 << 10;
+pub(super) const SEGMENT: u64 = 64 << 10;
 
 /// Key and value of a change with the position behind its unit.
-type Shown = (u64, Vec<u8>, Vec<u8>);
+pub(super) type Shown = (u64, Vec<u8>, Vec<u8>);
 
-fn open(disk: &SimulatedDisk, retained_bytes: u64) -> Arc<ChangeLog> {
+pub(super) fn open(disk: &SimulatedDisk, retained_bytes: u64) -> Arc<ChangeLog> {
     let disk: Arc<dyn LogDisk> = Arc::new(disk.clone());
     let options = LogOptions { segment_bytes: SEGMENT, feed_bytes: 0, retained_bytes, ..LogOptions::default() };
     RecoveredLog::read(disk, options, &mut |_, _| Ok(())).expect("sound").start().expect("started")
 }
 
-fn append(log: &Arc<ChangeLog>, random: &mut SmallRng, shown: &mut Vec<Shown>) {
+pub(super) fn append(log: &Arc<ChangeLog>, random: &mut SmallRng, shown: &mut Vec<Shown>) {
     let mut unit = UnitBuilder::default();
     let changes: Vec<_> = (0..random.random_range(1..4))
         .map(|_| {

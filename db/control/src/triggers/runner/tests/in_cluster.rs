@@ -1,6 +1,8 @@
 //! Promise: a trigger that is made, changed, paused or removed at one server of a cluster is so at all; each makes the
 //! calls for the changes of its own keys, and one of them those of a schedule.
 
+mod inherited;
+
 use sandstorm_catalog::AgreedTrigger;
 use sandstorm_store::slots::{ClusterServer, SlotMap, SlotOwnership, SlotRange};
 

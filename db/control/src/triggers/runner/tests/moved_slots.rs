@@ -178,6 +178,38 @@ fn a_trigger_that_was_given_up_is_not_waited_for_once_it_is_made_anew() {
     assert_eq!(behind(&["t", "another"]), None);
 }
 
+/// Whatever is done with it while others are given up.
+#[test]
+fn a_trigger_of_before_a_restart_is_not_one_that_was_made_just_now() {
+    let (world, own) = world_in_cluster();
+    let runner = start(&world, &own);
+    let other = TriggerDefinition { name: "other".into(), ops: vec![TriggerOp::Clear], ..spec("t") };
+    for spec in [spec("t"), other] {
+        runner.create(&world.view(), spec, 1).expect("created");
+    }
+    drop(runner);
+    let runner = start(&world, &own);
+    let (caller, log) = (runner.change_caller(), world.directory.change_log().expect("a log"));
+    own.set_called_elsewhere(Some(ALL));
+    world.write(&mut SmallRng::seed_from_u64(13), 20);
+    assert!(log.wait(log.end(), LONG));
+    let end = log.durable();
+    wait_until(|| status(&runner, world.id(), "t").open > 0);
+    wait_until(|| status(&runner, world.id(), "other").position.is_some_and(|(position, _)| position >= end));
+    caller.give_up(end);
+    assert_eq!(caller.behind(end), None);
+    for paused in [true, false] {
+        runner.set_paused(world.id(), "other", paused, 1).expect("the trigger");
+    }
+    let all = TriggerChange { ops: Some(Vec::new()), ..TriggerChange::default() };
+    runner.set(&world.view(), "other", all, 1).expect("changed");
+    world.write(&mut SmallRng::seed_from_u64(14), 20);
+    assert!(log.wait(log.end(), LONG));
+    wait_until(|| caller.behind(log.durable()).is_some_and(|who| who.contains("other")));
+    own.set_called_elsewhere(None);
+    wait_until(|| caller.behind(log.durable()).is_none());
+}
+
 /// When the schedules of these tests were made, and a day later.
 const CREATED_MS: u64 = 1_700_000_000_000;
 const DUE_MS: u64 = CREATED_MS + 86_400_000;
