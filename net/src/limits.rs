@@ -22,8 +22,8 @@ pub const MAX_DATAGRAM_CEILING: usize = 65_507;
 pub const MIN_DATAGRAM: usize = 256;
 /// Datagrams that the kernel is asked for, or given, in one call. More gains nothing: its cost is per packet.
 pub const BURST: usize = 32;
-/// Longest time, nanoseconds, for which a message is believed to have waited in its socket: no client waits longer for an
-/// answer. A message that says more was received before the machine's time of day was set.
+/// Longest time, nanoseconds, for which a message is believed to have waited in its socket: no client waits longer for
+/// an answer. A message that says more was received before the machine's time of day was set.
 pub const MAX_SOCKET_WAIT_NS: u64 = 1_000 * MAX_REQUEST_LIFETIME_US;
 /// Difference between two readings of a clock's start, nanoseconds, from which on the time of day counts as set anew: a
 /// thread that loses its processor between two readings has less, as a rule.

@@ -23,8 +23,8 @@ pub(super) struct LoadMeasurement {
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
     pub(super) p999_us: f64,
-    /// The p99 until the kernel received the answers; NaN where it was not measured. The others last until the generator
-    /// looked at them, as the figures of peers do.
+    /// The p99 until the kernel received the answers; NaN where it was not measured. The others last until the
+    /// generator looked at them, as the figures of peers do.
     pub(super) received_p99_us: f64,
     /// The workers' time for one operation; NaN where it was not measured.
     pub(super) server_us: f64,

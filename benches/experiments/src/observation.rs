@@ -135,8 +135,8 @@ fn gets_with_own_p99(
 }
 
 /// The server's own p99 beside the client's: with as many under way as the generator keeps, and at a fraction of that
-/// rate. The client's lasts until the kernel has received the answer: for how long it waits in the generator's socket is
-/// no time of the server's.
+/// rate. The client's lasts until the kernel has received the answer: for how long it waits in the generator's socket
+/// is no time of the server's.
 fn own_p99(
     args: &BenchArgs,
     bench: &SingleTenantSetup<'_>,

@@ -66,7 +66,7 @@ fn peer(port: u16) -> PeerAddr {
 }
 
 /// A socket of a test, in which the next turn's messages always lie.
-struct ReadyQueue {
+struct GetQueue {
     /// Datagrams of one message, behind each other, and the bytes of each.
     message: (Vec<u8>, usize),
     messages: u16,
@@ -76,7 +76,7 @@ struct ReadyQueue {
     is_taken: bool,
 }
 
-impl DatagramDriver for ReadyQueue {
+impl DatagramDriver for GetQueue {
     fn local(&self) -> PeerAddr {
         peer(1)
     }
@@ -149,7 +149,7 @@ impl GetTurns {
         let datagrams: Vec<Vec<u8>> = (0..kind.gets).map(|number| get(tenant, number)).collect();
         let segment = datagrams.first().map_or(0, Vec::len);
         let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_nanos() as u64;
-        let queue = ReadyQueue {
+        let queue = GetQueue {
             message: (datagrams.concat(), segment),
             messages: kind.messages,
             unix_ns,

@@ -14,8 +14,8 @@ pub struct MessageArrival {
 /// Tells what time it was on a monotonic clock, nanoseconds since its start, when it was some Unix time.
 ///
 /// The kernel slews both clocks together, and only steps Unix time. So the Unix time of the start is a constant between
-/// two steps. It is read as the difference of two readings, of which the monotonic one comes first: what happens between
-/// the two makes it too large, and the least is the best.
+/// two steps. It is read as the difference of two readings, of which the monotonic one comes first: what happens
+/// between the two makes it too large, and the least is the best.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ArrivalClock {
     /// Unix time of the start, nanoseconds; 0: not known yet.

@@ -1,5 +1,5 @@
-//! When the datagrams of a burst were received: as the kernel says it, where it does, so that they wait from then on, and
-//! not only from when the worker came to take them.
+//! When the datagrams of a burst were received: as the kernel says it, where it does, so that they wait from then on,
+//! and not only from when the worker came to take them.
 //!
 //! Messages that came within [`SAME_ARRIVAL_NS`] count with the time of one of them, drawn evenly. So the answers of a
 //! turn stay few entries of the ledger, while their waiting is distributed as it was.
