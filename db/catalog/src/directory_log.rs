@@ -41,11 +41,18 @@ struct LogPlace {
     folder: Option<PathBuf>,
     /// Whether what waits for copies does so: in a cluster.
     has_copies: bool,
+    /// Called by the log's writing thread when it begins.
+    writer_begins: Option<fn()>,
     /// Hooks that are called when the log has progressed.
     hooks: Arc<RwLock<Vec<LogProgressHook>>>,
 }
 
 impl LogPlace {
+    fn options(&self) -> LogOptions {
+        let options = LogOptions::default();
+        LogOptions { writer_begins: self.writer_begins.unwrap_or(options.writer_begins), ..options }
+    }
+
     fn connect(&self) {
         if let Some(log) = &self.log {
             if self.has_copies {
@@ -68,6 +75,16 @@ impl DirectoryLog {
     /// Has answers that wait for copies do so, once there is a log.
     pub(super) fn wait_for_copies(&self) {
         self.place.lock().has_copies = true;
+    }
+
+    /// Has the log's writing thread call a function when it begins: of a log that is made from here on.
+    pub(super) fn on_writer(&self, begins: fn()) {
+        self.place.lock().writer_begins = Some(begins);
+    }
+
+    /// The options of the log.
+    pub(super) fn options(&self) -> LogOptions {
+        self.place.lock().options()
     }
 
     /// Sets the folder in which a log is made when it is needed.
@@ -95,7 +112,7 @@ impl DirectoryLog {
             && let Some(folder) = &place.folder
         {
             let disk = Arc::new(LogFolder::lock(folder)?);
-            let log = RecoveredLog::read(disk, LogOptions::default(), &mut |_, _| Ok(()))?.start()?;
+            let log = RecoveredLog::read(disk, place.options(), &mut |_, _| Ok(()))?.start()?;
             place.log = Some(log);
             place.connect();
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hashbrown::HashMap;
 use sandstorm_log::disk::LogDisk;
-use sandstorm_log::{ChangeLog, LogError, LogFolder, LogOptions, RecoveredLog, bytes_to_read, single_unit_bytes};
+use sandstorm_log::{ChangeLog, LogError, LogFolder, RecoveredLog, bytes_to_read, single_unit_bytes};
 use sandstorm_store::{Participant, RecordTable, StoreError};
 
 use super::directory_log::log_name;
@@ -39,6 +39,12 @@ impl Directory {
         Ok(())
     }
 
+    /// Has the thread that writes the log call a function when it begins: before records are restored, and before there
+    /// is a table with durability.
+    pub fn on_log_writer(&self, begins: fn()) {
+        self.log.on_writer(begins);
+    }
+
     /// The log of the tables with durability, if there is one.
     pub fn change_log(&self) -> Option<Arc<ChangeLog>> {
         self.log.get()
@@ -63,7 +69,7 @@ impl Directory {
                 .map_err(|error| LogError::unusable(&path, &format!("the system gives no thread: {error}")))?;
             let failed =
                 |error: StoreError| LogError::unusable(&path, &format!("a record cannot be restored: {error}"));
-            let recovered = RecoveredLog::read(disk, LogOptions::default(), &mut |change, _| {
+            let recovered = RecoveredLog::read(disk, self.log.options(), &mut |change, _| {
                 changes += 1;
                 bytes += single_unit_bytes(change.key.len(), change.value.len());
                 match tables.get(&change.table) {

@@ -121,6 +121,7 @@ impl DataPlane {
         if config.salvage {
             salvage::salvage_folder(&folder)?;
         }
+        directory.on_log_writer(extensions::run_log_writer_when_woken);
         directory.restore_records(&folder, unix_ms(), |log| config.beside_workers(|| log.start()))?;
         if config.salvage {
             salvage::log_kept(&directory);

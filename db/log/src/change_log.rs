@@ -426,6 +426,7 @@ impl SharedLog {
 
     /// The writer's thread.
     fn write_on(&self, mut writer: SegmentWriter) {
+        (self.options.writer_begins)();
         let (mut batch, mut is_sealed) = (Vec::new(), true);
         loop {
             let Some((mut spare, begins_segment)) = self.take_batch(&mut batch, is_sealed) else { return };

@@ -15,6 +15,8 @@ pub struct LogOptions {
     pub retained_bytes: u64,
     /// How long changes are gathered that no answer waits for, of tables that no trigger follows.
     pub gather_time: Duration,
+    /// Called by the thread that writes before its first write: it is to run as soon as the disk has answered.
+    pub writer_begins: fn(),
 }
 
 impl Default for LogOptions {
@@ -24,6 +26,7 @@ impl Default for LogOptions {
             feed_bytes: FEED_BYTES,
             retained_bytes: RETAINED_BYTES,
             gather_time: GATHER_TIME,
+            writer_begins: || {},
         }
     }
 }

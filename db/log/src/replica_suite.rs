@@ -23,8 +23,13 @@ use crate::replica_format::{BatchItem, ReplicaBatch};
 use crate::shipper::LogShipper;
 
 /// The options of an owner's log: small segments, and all of it stays for the replica.
-const OPTIONS: LogOptions =
-    LogOptions { segment_bytes: 64 << 10, feed_bytes: 0, retained_bytes: 64 << 20, gather_time: GATHER_TIME };
+const OPTIONS: LogOptions = LogOptions {
+    segment_bytes: 64 << 10,
+    feed_bytes: 0,
+    retained_bytes: 64 << 20,
+    gather_time: GATHER_TIME,
+    writer_begins: || {},
+};
 /// Time for a write of the owner's own log, which is in memory.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Steps of a run: two segments and some checkpoints.

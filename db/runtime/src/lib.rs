@@ -68,6 +68,7 @@ mod stack_switch;
 mod tenant_permits;
 #[cfg(test)]
 mod tests;
+mod thread_priority;
 mod transaction_state;
 mod watchdog;
 mod worker_block;
@@ -79,4 +80,5 @@ pub use invocation::{InvocationHandle, UserData};
 pub use invocation_trace::InvocationTrace;
 pub use profiler::{CodeProfile, ProfiledStack, Profiler, ProfilerBusy};
 pub use signals::install_process_handlers;
+pub use thread_priority::run_log_writer_when_woken;
 pub use watchdog::Watchdog;

@@ -76,6 +76,14 @@ pub const SWITCH_SIGNAL_OFFSET: i32 = 6;
 /// Period of the watchdog, microseconds, while tenants' code runs: the delay with which it may see that a slice is
 /// over. In a prototype that took 6-12 % of a core.
 pub const WATCHDOG_PERIOD_US: u64 = 100;
+/// Real-time priority of the watchdog: above that of the thread that writes the log, which may run for some
+/// milliseconds when many MiB wait.
+pub const WATCHDOG_PRIORITY: i32 = 2;
+/// Real-time priority of the thread that writes the log of changes: the lowest one, which is above all ordinary threads.
+pub const LOG_WRITER_PRIORITY: i32 = 1;
+/// Microseconds of processor time for which it asks at a time where the kernel grants no such priority: it puts a MiB
+/// of frames together in about that.
+pub const LOG_WRITER_SLICE_US: u64 = 100;
 /// The watchdog counts a look that comes later than planned by so much, microseconds: ten periods, far more than the
 /// kernel takes to wake a thread where a processor is free.
 pub const WATCHDOG_LATE_US: u64 = 1_000;

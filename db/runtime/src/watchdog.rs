@@ -27,11 +27,12 @@ use parking_lot::Mutex;
 
 use super::preemption_policy::{PollReading, PreemptionAction, PreemptionPolicy};
 use super::tenant_permits::ProcessPermits;
+use super::thread_priority::run_when_woken;
 use super::worker_block::{STATE_HOST, STATE_HOST_CALL, WorkerBlock};
 use super::{InvocationHandle, clock, signals};
 use crate::limits::{
     SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_LATE_US, WATCHDOG_NAP_AFTER_US, WATCHDOG_NAP_US,
-    WATCHDOG_PARK_FALLBACK_US, WATCHDOG_PERIOD_US, WATCHDOG_SHORT_NAP_US,
+    WATCHDOG_PARK_FALLBACK_US, WATCHDOG_PERIOD_US, WATCHDOG_PRIORITY, WATCHDOG_SHORT_NAP_US,
 };
 use sandstorm_extension::CallTrust;
 
@@ -222,7 +223,7 @@ impl WatchdogState {
     }
 
     fn watch(&self) {
-        raise_thread_priority();
+        run_when_woken(WATCHDOG_PRIORITY, WATCHDOG_PERIOD_US);
         let mut busy_at = Instant::now();
         let (mut unknown_at, mut unproven_at) = (busy_at, busy_at);
         while !(self.stop.load(Ordering::SeqCst) && self.workers.lock().is_empty()) {
@@ -348,40 +349,6 @@ impl WatchedWorker {
         // SAFETY: the thread is a registered engine's, and unregistering waits for the lock that is held here.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), block.thread, signals::switch_signal()) == 0 }
     }
-}
-
-/// Asks the kernel to let this thread run as soon as it wakes, even where the workers keep every processor busy: it
-/// runs for microseconds at a time. The watchdog does without anything that the kernel does not grant.
-fn raise_thread_priority() {
-    // SAFETY: plain requests about the calling thread, with a struct that outlives the call.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize);
-        let priority = libc::sched_param { sched_priority: 1 };
-        if libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) == 0 {
-            return;
-        }
-        // The kernel favours short requests of processor time among equals.
-        let request = SchedAttr {
-            size: size_of::<SchedAttr>() as u32,
-            runtime_ns: WATCHDOG_PERIOD_US * 1000,
-            ..SchedAttr::default()
-        };
-        libc::syscall(libc::SYS_sched_setattr, 0, &raw const request, 0);
-    }
-}
-
-/// The kernel's `struct sched_attr`, its first version.
-#[repr(C)]
-#[derive(Default)]
-struct SchedAttr {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime_ns: u64,
-    deadline_ns: u64,
-    period_ns: u64,
 }
 
 const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;

@@ -24,6 +24,7 @@ const OPTIONS: LogOptions = LogOptions {
     feed_bytes: 0,
     retained_bytes: 1 << 20,
     gather_time: crate::limits::GATHER_TIME,
+    writer_begins: || {},
 };
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Runs of the suite by a seed, for each implementation.
