@@ -1,5 +1,6 @@
 //! Requests to a backing, as its threads make them: loads, writes, conflicts, and flushes.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -388,21 +389,30 @@ impl BackedTable {
         if is_told {
             tracing::warn!(backing = ?self.objects(), object = self.name(key), "two writers have changed a record");
         } else {
-            let _else_it_stays = self.take_theirs(participant, (table, hash, key), theirs.as_ref());
+            let _else_it_stays = self.take_theirs(participant, (table, hash, key), theirs.as_ref(), u64::MAX);
         }
         self.end_wait(ended, false);
     }
 
-    /// Gives up this table's change of a key for what the backing has.
+    /// Gives up this table's change of a key for what the backing has, if it is in conflict still, and is no later one
+    /// than `last_change`. What came while the object was read stays: somebody was told that it was made.
     fn take_theirs(
         &self,
         participant: &Participant,
         (table, hash, key): (&RecordTable, u64, &[u8]),
         theirs: Option<&StoredObject>,
+        last_change: u64,
     ) -> Result<(), SpillReadError> {
         let now_ms = unix_ms();
         let record = theirs.map(|object| self.loaded_record(object, key)).transpose()?;
-        let may = || true;
+        // With the stripe locked, so no change can come. What is taken is not written meanwhile: it counts as queued.
+        let is_taken = Cell::new(false);
+        let may = || {
+            let mut states = self.shard(hash);
+            let dirty = states.dirty.get_mut(key).filter(|dirty| dirty.is_conflicted && dirty.change <= last_change);
+            is_taken.set(dirty.is_some_and(|dirty| !std::mem::replace(&mut dirty.is_queued, true)));
+            is_taken.get()
+        };
         let done = |version| {
             if let Some(dirty) = self.shard(hash).dirty.remove(key) {
                 self.dirty_bytes.fetch_sub(dirty.held_bytes(), Relaxed);
@@ -411,7 +421,14 @@ impl BackedTable {
             }
             self.note_loaded((hash, key), version, theirs, now_ms);
         };
-        table.fill(participant, (hash, key), record.as_ref(), now_ms, (may, done)).map_err(|_| SpillReadError::NoMemory)
+        let filled = table.fill(participant, (hash, key), record.as_ref(), now_ms, (may, done));
+        if filled.is_err()
+            && is_taken.get()
+            && let Some(dirty) = self.shard(hash).dirty.get_mut(key)
+        {
+            dirty.is_queued = false;
+        }
+        filled.map_err(|_| SpillReadError::NoMemory)
     }
 
     /// Writes all that is dirty when it is called to the backing, and returns when it has it.
@@ -426,7 +443,7 @@ impl BackedTable {
     ) -> Result<u64, FlushError> {
         let (barrier, begun, before) =
             (self.changes.load(Relaxed), Instant::now(), self.counters.flushes.load(Relaxed));
-        self.settle_conflicts(participant, choice);
+        self.settle_conflicts(participant, choice, barrier);
         loop {
             self.hurry();
             participant.offline();
@@ -447,7 +464,9 @@ impl BackedTable {
         }
     }
 
-    fn settle_conflicts(&self, participant: &mut Participant, choice: ConflictChoice) {
+    /// Settles the conflicts of now, as far as nothing else has settled them meanwhile: another flush may have another
+    /// choice. Changes behind `barrier` are not given up: the operator did not know them.
+    fn settle_conflicts(&self, participant: &mut Participant, choice: ConflictChoice, barrier: u64) {
         let Some(owner) = self.owner.upgrade().filter(|_| choice != ConflictChoice::Keep) else { return };
         let table = owner.records();
         let mut keys = Vec::new();
@@ -459,11 +478,14 @@ impl BackedTable {
             if choice == ConflictChoice::Theirs {
                 participant.offline();
                 if let Ok(theirs) = self.objects().get(&self.name(&key), self.most_object_bytes()) {
-                    let _else_it_stays = self.take_theirs(participant, (table, hash, &key), theirs.as_ref());
+                    let _else_it_stays = self.take_theirs(participant, (table, hash, &key), theirs.as_ref(), barrier);
                 }
                 continue;
             }
-            if let Some(dirty) = self.shard(hash).dirty.get_mut(&key) {
+            {
+                let mut states = self.shard(hash);
+                let found = states.dirty.get_mut(&key).filter(|dirty| dirty.is_conflicted && !dirty.is_queued);
+                let Some(dirty) = found else { continue };
                 (dirty.is_conflicted, dirty.is_queued, dirty.mark.base) = (false, true, WriteCondition::Always);
             }
             self.schedule(&key, 0);

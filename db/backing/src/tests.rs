@@ -1,6 +1,7 @@
 //! Tables in front of objects, without a server: what clients see, and what the objects are then.
 
 mod admission;
+mod conflicts;
 mod moved;
 
 use std::collections::BTreeMap;
@@ -48,6 +49,16 @@ fn bench(settings: BackingSettings, quota_bytes: u64) -> BackingBench {
 }
 
 fn over(memory: Arc<MemoryObjects>, settings: BackingSettings, quota_bytes: u64, writer: u64) -> BackingBench {
+    over_through(memory, settings, (quota_bytes, writer), |objects| objects)
+}
+
+/// As above; `wrap` is between the table and the objects.
+fn over_through(
+    memory: Arc<MemoryObjects>,
+    settings: BackingSettings,
+    (quota_bytes, writer): (u64, u64),
+    wrap: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>,
+) -> BackingBench {
     let epochs = Epochs::new();
     let pool = BackingPool::new();
     let config = TableConfig { mode: StorageMode::Cache, quota_bytes, ..TableConfig::default() };
@@ -56,7 +67,7 @@ fn over(memory: Arc<MemoryObjects>, settings: BackingSettings, quota_bytes: u64,
     let owner: Weak<RecordTable> = Arc::downgrade(&table);
     let new = NewBackedTable {
         owner: owner as Weak<dyn SpilledTable>,
-        objects: Arc::clone(&objects) as Arc<dyn ObjectStore>,
+        objects: wrap(Arc::clone(&objects) as Arc<dyn ObjectStore>),
         settings,
         is_raw: false,
         writer,
