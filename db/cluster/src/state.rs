@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
 use sandstorm_net::slots::SLOTS;
 use sandstorm_store::slots::{ClusterServer, SlotMap, SlotMove, SlotRange, SlotSpan};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,12 @@ pub(crate) const VERSIONS: &str = "versions/";
 pub const SERVER_ID_FILE: &str = "cluster.id";
 /// Digits of an id.
 const ID_DIGITS: usize = 40;
+/// What the file of an id begins with, before the number of its format. The first format was the id alone.
+const ID_FILE_HEAD: &str = "sandstorm-server-id ";
+/// The format of that file which is written.
+const ID_FILE_FORMAT: u64 = 2;
+/// Digits of the checksum in that file: the first ones of a SHA-256.
+const ID_SUM_DIGITS: usize = 16;
 
 /// Which server owns which slots: the value of one key, so that each change is one compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -240,26 +247,53 @@ pub(crate) fn is_server_id(text: &str) -> bool {
     text.len() == ID_DIGITS && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// The text of the file with an id: a line that says the format, the id, and a checksum of both.
+fn id_file(id: &str) -> String {
+    let text = format!("{ID_FILE_HEAD}{ID_FILE_FORMAT}\n{id}\n");
+    let sum = HEXLOWER.encode(digest(&SHA256, text.as_bytes()).as_ref());
+    format!("{text}{}\n", sum.get(..ID_SUM_DIGITS).unwrap_or_default())
+}
+
+/// The id that such a file has. A digit that has changed would make the server another one, without its slots.
+fn id_of_file(bytes: &[u8]) -> Result<String, String> {
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    let Some(rest) = text.strip_prefix(ID_FILE_HEAD) else {
+        let id = text.trim();
+        return match is_server_id(id) {
+            true => Ok(id.to_owned()),
+            false => Err(format!("no id of a server, which is {ID_DIGITS} hexadecimal digits")),
+        };
+    };
+    let (format, rest) = rest.split_once('\n').unwrap_or((rest, ""));
+    if let Some(format) = format.parse().ok().filter(|format: &u64| *format > ID_FILE_FORMAT) {
+        return Err(format!(
+            "it has format {format}, and this program reads formats up to {ID_FILE_FORMAT}: start the newer version \
+             that wrote it"
+        ));
+    }
+    let id = rest.lines().next().unwrap_or_default();
+    match is_server_id(id) && text == id_file(id) {
+        true => Ok(id.to_owned()),
+        false => Err("its checksum is wrong: it was changed or damaged".to_owned()),
+    }
+}
+
 /// The id of a server, which its state directory keeps; made at the first start.
 ///
 /// # Errors
-/// One line: the file cannot be read or made, or is no id.
+/// One line: the file cannot be read or made, is damaged, or was written by a later version of this program.
 pub fn server_id(state: &Path) -> Result<String, String> {
     let path = state.join(SERVER_ID_FILE);
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    match fs::read_to_string(&path) {
-        Ok(text) => {
-            let id = text.trim();
-            match is_server_id(id) {
-                true => Ok(id.to_owned()),
-                false => Err(format!("{}: no id of a server, which is {ID_DIGITS} hexadecimal digits", path.display())),
-            }
-        }
+    match fs::read(&path) {
+        Ok(bytes) => id_of_file(&bytes).map_err(|why| {
+            format!("{}: {why}. The id is in backups, and `cluster status` of another server shows it", path.display())
+        }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let id = HEXLOWER.encode(&rand::random::<[u8; ID_DIGITS / 2]>());
             let mut file =
                 fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
-            file.write_all(format!("{id}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+            file.write_all(id_file(&id).as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
             fs::File::open(state).and_then(|folder| folder.sync_all()).map_err(failed)?;
             Ok(id)
         }
@@ -307,5 +341,31 @@ mod tests {
         fs::write(folder.join(SERVER_ID_FILE), "me").unwrap();
         assert!(server_id(&folder).is_err_and(|why| why.contains("40 hexadecimal digits")));
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn golden_files_of_an_id_are_read_in_both_formats_and_no_flipped_bit_or_cut_passes() {
+        const ID: &str = "00112233445566778899aabbccddeeff01234567";
+        let golden = |name: &str| fs::read(format!("{}/golden/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let [first, newest] = ["server-id-format-1.txt", "server-id-format-2.txt"].map(golden);
+        let hint = "the format has changed: give it a new number, and keep a reader of the old one";
+        assert_eq!(id_file(ID), String::from_utf8_lossy(&newest), "{hint}");
+        assert_eq!([id_of_file(&first), id_of_file(&newest)], [Ok(ID.to_owned()), Ok(ID.to_owned())]);
+        for at in 0..newest.len() {
+            for bit in 0..8 {
+                let mut other = newest.clone();
+                other[at] ^= 1 << bit;
+                assert!(id_of_file(&other).is_err(), "{}", String::from_utf8_lossy(&other));
+            }
+            assert!(id_of_file(&newest[..at]).is_err(), "{at} bytes");
+        }
+        let newer = String::from_utf8_lossy(&newest).replace("id 2", "id 3");
+        assert!(id_of_file(newer.as_bytes()).is_err_and(|why| why.contains("start the newer version")));
+        // The file is named, and what to do.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(SERVER_ID_FILE);
+        fs::write(&path, &newest[..newest.len() - 3]).unwrap();
+        let why = server_id(folder.path()).unwrap_err();
+        assert!(why.contains(&*path.to_string_lossy()) && why.contains("checksum") && why.contains("backups"), "{why}");
     }
 }
