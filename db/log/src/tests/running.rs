@@ -473,3 +473,18 @@ fn a_position_that_somebody_waits_for_is_not_gathered_for_long() {
     // Each had a write of its own: none has waited for others to come.
     assert!(disk.operations() > 2 * 199, "{} operations", disk.operations());
 }
+
+#[test]
+fn the_thread_that_writes_is_set_up_before_its_first_write() {
+    static BEGUN: AtomicU64 = AtomicU64::new(0);
+    let writer_begins: fn() = || {
+        let thread = std::thread::current();
+        assert_eq!(thread.name(), Some("log-writer"), "no other thread is");
+        BEGUN.fetch_add(1, Ordering::SeqCst);
+    };
+    let (log, _) = open_with(Arc::new(SimulatedDisk::default()), LogOptions { writer_begins, ..LogOptions::default() });
+    for version in 1..5 {
+        assert!(log.wait(log.append(&put(b"k", version, b"v"), true), LONG));
+        assert_eq!(BEGUN.load(Ordering::SeqCst), 1);
+    }
+}
