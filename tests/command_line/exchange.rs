@@ -245,6 +245,55 @@ fn what_cannot_be_taken_is_named_and_the_rest_is_imported() {
     assert!(run(&server, &["export", "nothing", file]).1.contains("no table"));
 }
 
+/// Runs `import -` with these bytes; as `run`.
+fn import_of_a_pipe(server: &Server, bytes: &[u8]) -> (bool, String) {
+    let mut command = server.command();
+    let piped = command.args(["import", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn a_file_that_was_cut_off_or_changed_is_refused_before_anything_of_it_is_imported() {
+    let server = server();
+    ok(&server, &["tenant", "create", "shop", "--open"]);
+    ok(&server, &["table", "create", "t"]);
+    for number in 0..50 {
+        ok(&server, &["put", "t", &format!("key{number}"), "value"]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let file = path.to_str().unwrap();
+    ok(&server, &["export", "t", file]);
+    ok(&server, &["table", "drop", "t"]);
+    let whole = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = whole.lines().collect();
+    let cut = lines[..30].join("\n") + "\n";
+    let changed = whole.replacen("\"value\":\"value\"", "\"value\":\"eulav\"", 1);
+    assert_ne!(changed, whole);
+    for (bytes, why) in [(&cut, "ends with line 30"), (&changed, "checksum in line 54")] {
+        fs::write(&path, bytes).unwrap();
+        let (succeeded, text) = run(&server, &["import", file]);
+        assert!(!succeeded && text.contains(why) && text.contains("nothing of it was imported"), "{text}");
+        assert!(text.contains(file), "{text}");
+        assert!(run(&server, &["table", "show", "t"]).1.contains("no table"), "not even the table is made");
+        // What comes through a pipe is told at its end.
+        let (succeeded, text) = import_of_a_pipe(&server, bytes.as_bytes());
+        assert!(!succeeded && text.contains(why) && text.contains("what is there was imported"), "{text}");
+        let first = serde_json::from_str::<Value>(lines[2]).unwrap();
+        ok(&server, &["get", "t", first["key"].as_str().unwrap()]);
+        ok(&server, &["table", "drop", "t"]);
+    }
+    // One that was changed on purpose.
+    fs::write(&path, changed.replacen("\"format_version\":2", "\"format_version\":1", 1)).unwrap();
+    ok(&server, &["import", file]);
+    assert_eq!(server.json("table show t")["records"], 50);
+    assert!(import_of_a_pipe(&server, whole.as_bytes()).0);
+}
+
 /// Another server, killed at the end.
 struct Peer(Child);
 

@@ -75,6 +75,8 @@ pub const RESTORE_THREADS: usize = 1;
 pub const RESTORE_ATTEMPTS: u32 = 10_000;
 /// Bytes of changes that a thread is given at once: they stay in its cache.
 pub const RESTORE_BATCH_BYTES: usize = 64 << 10;
+/// Changes whose places in their tables are asked for together: as many reads as a processor has under way.
+pub const RESTORE_GROUP: usize = 16;
 /// Such batches that wait for a thread, at most: 2 MiB, or as many of the largest values.
 pub const RESTORE_BATCHES: usize = 32;
 /// Longest time that a change of a table's durability waits for the log's disk, and for the checkpoint that has the

@@ -1,8 +1,11 @@
 //! Threads that make the changes of a log again. Each has a part of the keys of every table, so the changes of a key
 //! are made in their order. A change of a whole table waits until all before it are made.
+//!
+//! A start is as fast as one thread reads and one makes: so changes are made in groups, whose places in the table are
+//! asked for together, and the memory of batches goes round between the two threads instead of to the kernel and back.
 
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::Scope;
 
@@ -11,7 +14,7 @@ use sandstorm_log::change::{UnitParse, parse_unit};
 use sandstorm_log::{ChangeKind, LoggedChange, UnitBuilder};
 use sandstorm_store::{Epochs, Participant, RecordTable, RestoredRecord, StoreError};
 
-use crate::limits::{RESTORE_ATTEMPTS, RESTORE_BATCH_BYTES, RESTORE_BATCHES, RESTORE_THREADS};
+use crate::limits::{RESTORE_ATTEMPTS, RESTORE_BATCH_BYTES, RESTORE_BATCHES, RESTORE_GROUP, RESTORE_THREADS};
 
 /// Tables by their numbers in the log.
 type LoggedTables<'t> = HashMap<u64, &'t RecordTable>;
@@ -29,6 +32,8 @@ struct RestoreThread {
     unit: UnitBuilder,
     work: SyncSender<RestoreWork>,
     arrived: Receiver<()>,
+    /// The memory of batches whose changes are made: as many as may wait, at most.
+    spent: Receiver<Vec<u8>>,
 }
 
 /// The threads: see the head of this file. They end when this is dropped.
@@ -64,19 +69,23 @@ impl RestoreThreads {
         for number in 0..count {
             let (work, given) = sync_channel(RESTORE_BATCHES);
             let (arrive, arrived) = channel();
+            let (spend, spent) = channel();
             let (failure, participant) = (Arc::clone(&failure), epochs.register());
             let named = std::thread::Builder::new().name(format!("restore-{number}"));
             named.spawn_scoped(scope, move || {
                 let mut thread = LaneThread { tables, participant, now_ms, failure };
                 while let Some(work) = thread.next(&given) {
                     match work {
-                        RestoreWork::Changes(unit) => thread.make(&unit),
+                        RestoreWork::Changes(unit) => {
+                            thread.make(&unit);
+                            give_back(&spend, unit);
+                        }
                         // If the reader has failed, nothing waits for this any more.
                         RestoreWork::Barrier => drop(arrive.send(())),
                     }
                 }
             })?;
-            threads.push(RestoreThread { unit: UnitBuilder::default(), work, arrived });
+            threads.push(RestoreThread { unit: UnitBuilder::default(), work, arrived, spent });
         }
         Ok(RestoreThreads { threads, failure, participant })
     }
@@ -87,7 +96,9 @@ impl RestoreThreads {
             ChangeKind::Put | ChangeKind::Delete | ChangeKind::Expire | ChangeKind::Arrive | ChangeKind::Leave => {
                 // By the lower half of the hash. The upper one decides the place in the table: if one thread were ahead
                 // of another there, a part of the table would be crowded while the whole is too empty to grow.
-                let thread = ((table.hash(change.key) & u64::from(u32::MAX)) as usize * self.threads.len()) >> 32;
+                let lower_half = |key: &[u8]| (table.hash(key) & u64::from(u32::MAX)) as usize;
+                let count = self.threads.len();
+                let thread = if count == 1 { 0 } else { (lower_half(change.key) * count) >> 32 };
                 let Some(thread) = self.threads.get_mut(thread) else { return Ok(()) };
                 thread.unit.push(change);
                 if thread.unit.bytes() >= RESTORE_BATCH_BYTES {
@@ -139,8 +150,17 @@ impl RestoreThreads {
 impl RestoreThread {
     fn send(&mut self) {
         if !self.unit.is_empty() {
-            let _ended = self.work.send(RestoreWork::Changes(self.unit.take()));
+            let memory = self.spent.try_recv().unwrap_or_default();
+            let _ended = self.work.send(RestoreWork::Changes(self.unit.take_and_reuse(memory)));
         }
+    }
+}
+
+/// Gives the memory of a batch back to the reader. What large values took is not needed for the others.
+fn give_back(spend: &Sender<Vec<u8>>, unit: Vec<u8>) {
+    if unit.capacity() <= 4 * RESTORE_BATCH_BYTES {
+        // The reader may have ended.
+        let _ended = spend.send(unit);
     }
 }
 
@@ -163,26 +183,41 @@ impl LaneThread<'_> {
     }
 
     fn make(&mut self, unit: &[u8]) {
-        let UnitParse::Unit(changes, _) = parse_unit(unit) else { return };
-        for change in changes {
-            let Some(table) = self.tables.get(&change.table) else { continue };
-            let mut restored = restore(table, &self.participant, &change, self.now_ms);
-            for _ in 0..RESTORE_ATTEMPTS {
-                // A part of the table is crowded, and others are moving it: each attempt helps them.
-                if restored != Err(StoreError::OutOfMemory) {
-                    break;
-                }
-                self.participant.quiescent();
-                std::thread::yield_now();
-                restored = restore(table, &self.participant, &change, self.now_ms);
+        let UnitParse::Unit(mut changes, _) = parse_unit(unit) else { return };
+        let (tables, mut group, mut goes_on) = (self.tables, Vec::with_capacity(RESTORE_GROUP), true);
+        while std::mem::take(&mut goes_on) {
+            for change in changes.by_ref().take(RESTORE_GROUP) {
+                goes_on = true;
+                let Some(table) = tables.get(&change.table) else { continue };
+                // Its place in the table has come when its turn is there.
+                table.prefetch_bucket(table.hash(change.key));
+                group.push((table, change));
             }
-            if let Err(error) = restored {
-                // The first one is told.
-                let _is_second = self.failure.set(error);
+            if !group.drain(..).all(|(table, change)| self.make_one(table, &change)) {
                 return;
             }
         }
         self.participant.quiescent();
+    }
+
+    /// Makes a change. Returns false if it cannot be made.
+    fn make_one(&mut self, table: &RecordTable, change: &LoggedChange<'_>) -> bool {
+        let mut restored = restore(table, &self.participant, change, self.now_ms);
+        for _ in 0..RESTORE_ATTEMPTS {
+            // A part of the table is crowded, and others are moving it: each attempt helps them.
+            if restored != Err(StoreError::OutOfMemory) {
+                break;
+            }
+            self.participant.quiescent();
+            std::thread::yield_now();
+            restored = restore(table, &self.participant, change, self.now_ms);
+        }
+        if let Err(error) = restored {
+            // The first one is told.
+            let _is_second = self.failure.set(error);
+            return false;
+        }
+        true
     }
 }
 

@@ -4,6 +4,8 @@
 //! Each kind of file has its own number of the format, and its first formats had no last line: what has no `format` is
 //! of format 1. A file that is written by hand may be of such a format, too.
 
+use std::collections::BTreeMap;
+
 use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
@@ -75,6 +77,39 @@ pub(crate) fn decode(bytes: &[u8], formats: JsonFormats) -> Result<(u32, &[u8]),
     Ok((format, json))
 }
 
+/// A file of one number. Its first format was the number alone, as text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NumberFile {
+    /// The name of the number, a field of the file.
+    pub(crate) field: &'static str,
+}
+
+/// What is read of a file of one number, beside the number.
+const NUMBER_FORMATS: JsonFormats = JsonFormats { oldest: 2, newest: 2, first_checked: 2 };
+
+impl NumberFile {
+    /// Returns the bytes of the file with that number.
+    pub(crate) fn encode(self, number: u64) -> Vec<u8> {
+        let NumberFile { field } = self;
+        with_checksum(format!("{{\"format\":2,\"{field}\":{number}}}").into_bytes())
+    }
+
+    /// Returns the number that a file has.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub(crate) fn decode(self, bytes: &[u8]) -> Result<u64, String> {
+        let text = bytes.trim_ascii();
+        if !text.is_empty() && text.iter().all(u8::is_ascii_digit) {
+            let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            return number.ok_or_else(|| "it has a number that is none of 64 bits".to_owned());
+        }
+        let (_, json) = decode(bytes, NUMBER_FORMATS)?;
+        let fields: BTreeMap<String, u64> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        fields.get(self.field).copied().ok_or_else(|| format!("it has no field {}", self.field))
+    }
+}
+
 /// Whether a field with that number is left out, as serde asks: it is then as if an earlier version had written it.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 pub(crate) fn is_zero(number: &u64) -> bool {
@@ -135,6 +170,31 @@ mod tests {
                 assert!(read(&bytes[..at]).is_err(), "seed {seed}, {at} bytes of {}", bytes.len());
             }
         }
+    }
+
+    #[test]
+    fn a_file_of_a_number_is_read_in_both_formats_and_no_flipped_bit_or_cut_passes() {
+        let file = NumberFile { field: "last" };
+        for number in [0, 7, 1_000_000, u64::MAX] {
+            let bytes = file.encode(number);
+            assert_eq!(file.decode(&bytes), Ok(number));
+            assert_eq!(file.decode(format!("{number}\n").as_bytes()), Ok(number), "as the first format had it");
+            for at in 0..bytes.len() {
+                for bit in 0..8 {
+                    let mut other = bytes.clone();
+                    other[at] ^= 1 << bit;
+                    assert!(file.decode(&other).is_err(), "{}", String::from_utf8_lossy(&other));
+                }
+                assert!(file.decode(&bytes[..at]).is_err(), "{at} bytes of {}", bytes.len());
+            }
+        }
+        let wrong = |bytes: &[u8]| file.decode(bytes).unwrap_err();
+        for bad in ["", "seven\n", "18446744073709551616\n", "-1\n", "7 8\n", "{}\n"] {
+            assert!(file.decode(bad.as_bytes()).is_err(), "{bad}");
+        }
+        assert!(wrong(b"{\"format\":3,\"last\":7}\n").contains("start the newer version"));
+        let other = NumberFile { field: "position" }.encode(7);
+        assert!(wrong(&other).contains("no field last"), "it is a file of another number");
     }
 
     #[test]

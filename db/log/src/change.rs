@@ -217,6 +217,14 @@ impl UnitBuilder {
         std::mem::take(&mut self.bytes)
     }
 
+    /// Returns the encoded unit with its memory, as [`UnitBuilder::take`], and goes on in memory that was used before.
+    pub fn take_and_reuse(&mut self, mut memory: Vec<u8>) -> Vec<u8> {
+        memory.clear();
+        let taken = self.take();
+        self.bytes = memory;
+        taken
+    }
+
     /// Empties it; keeps up to `kept` bytes of memory.
     pub fn clear(&mut self, kept: usize) {
         self.bytes.clear();

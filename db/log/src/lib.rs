@@ -50,6 +50,8 @@ pub use change::single_unit_bytes;
 pub use change::{ChangeKind, LoggedChange, UnitBuilder};
 pub use change_log::{ChangeLog, LogPermit, ProgressHook, RecoveredLog};
 pub use checkpoint::CheckpointWriter;
+// The checksum of the log's files, for other files that have the same one.
+pub use crc32c::crc32c_append;
 pub use disk::folder::LogFolder;
 pub use error::{LogError, LogRefusal};
 pub use log_copy::{CopiedFile, CopyEnd, LogCopy, copy_log};

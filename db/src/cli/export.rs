@@ -9,7 +9,7 @@ use clap::Args;
 use sandstorm_client::control::{Control, ControlError, RecordPage, TableAccess, TableSpec, TableStatus};
 use serde::Serialize;
 
-use super::export_file::{EndLine, FORMAT_NAME, FORMAT_VERSION, HeaderLine, TableEndLine, TableLine, write_line};
+use super::export_file::{EndLine, ExportWriter, FORMAT_NAME, FORMAT_VERSION, HeaderLine, TableEndLine, TableLine};
 use super::output::{CliError, OutputPrinter, counted};
 use super::progress::ProgressLine;
 use super::session::CliSession;
@@ -115,30 +115,29 @@ fn write_tables(
     tables: &[TableStatus],
     into: &mut impl Write,
 ) -> Result<WrittenTables, CliError> {
-    let mut progress = ProgressLine::new();
+    let (mut file, mut progress) = (ExportWriter::new(into), ProgressLine::new());
     let program = env!("CARGO_PKG_VERSION");
     let (format, format_version, made_ms) = (FORMAT_NAME, FORMAT_VERSION, sandstorm_store::clock_ms(0));
-    write_line(into, &HeaderLine { format, format_version, program, tenant, made_ms })?;
+    file.line(&HeaderLine { format, format_version, program, tenant, made_ms })?;
     let mut written = WrittenTables { tables: tables.len() as u64, ..WrittenTables::default() };
     for table in tables {
-        write_line(into, &TableLine { table: spec_of(table) })?;
+        file.line(&TableLine { table: spec_of(table) })?;
         let (mut records, mut cursor) = (0, None);
         loop {
             let page = page(control, tenant, &table.name, cursor.as_deref())?;
             records += page.records.len() as u64;
             written.unreadable += page.unreadable;
-            page.records.iter().try_for_each(|record| write_line(into, record))?;
+            page.records.iter().try_for_each(|record| file.line(record))?;
             progress.tick(|| format!("{}: {records} of about {} records", table.name, table.records));
             cursor = page.next;
             if cursor.is_none() {
                 break;
             }
         }
-        write_line(into, &TableEndLine { end_of_table: &table.name, records })?;
+        file.line(&TableEndLine { end_of_table: &table.name, records })?;
         written.records += records;
     }
-    write_line(into, &EndLine { end: true, tables: written.tables, records: written.records })?;
-    into.flush()?;
+    file.end(&EndLine { end: true, tables: written.tables, records: written.records })?;
     Ok(written)
 }
 

@@ -1,14 +1,24 @@
 //! The file of an export: JSON, one object a line. docs/durability.md has the format.
+//!
+//! From format 2 on the last line ends with a checksum (CRC-32C) of all that is before it, its own other fields
+//! included. Format 1 had none.
 
 use std::io::{BufRead, Read, Write};
 
 use sandstorm_client::control::{ExportedRecord, TableSpec};
+use sandstorm_log::crc32c_append;
 use serde::{Deserialize, Serialize};
 
 /// What the first line calls the format.
 pub(super) const FORMAT_NAME: &str = "sandstorm-export";
-/// The version that is written here; later ones are refused by name.
-pub(super) const FORMAT_VERSION: u32 = 1;
+/// The version that is written here, the first with a checksum; later ones are refused by name.
+pub(super) const FORMAT_VERSION: u32 = 2;
+/// The oldest version that is read.
+const OLDEST_VERSION: u32 = 1;
+/// What is before the checksum in the last line.
+const CHECKSUM_FIELD: &str = ",\"crc32c\":";
+/// Bytes of memory that stay for the next line: values of some MiB do not keep theirs for all the small ones behind.
+const RETAINED_LINE_BYTES: usize = 1 << 20;
 /// Bytes of a line, at most: a largest key and value with every byte escaped.
 pub(super) const MAX_LINE_BYTES: usize = 64 << 20;
 
@@ -44,23 +54,53 @@ pub(super) struct EndLine {
     pub(super) records: u64,
 }
 
-/// Writes a line.
-///
-/// # Errors
-/// Those of the system.
-pub(super) fn write_line(into: &mut impl Write, line: &impl Serialize) -> std::io::Result<()> {
-    serde_json::to_writer(&mut *into, line)?;
-    into.write_all(b"\n")
+/// A file that is written line by line, with the checksum of what it has.
+pub(super) struct ExportWriter<W> {
+    into: W,
+    sum: u32,
+    line: Vec<u8>,
+}
+
+impl<W: Write> ExportWriter<W> {
+    pub(super) fn new(into: W) -> ExportWriter<W> {
+        ExportWriter { into, sum: 0, line: Vec::new() }
+    }
+
+    /// Writes a line.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn line(&mut self, line: &impl Serialize) -> std::io::Result<()> {
+        self.line.clear();
+        self.line.shrink_to(RETAINED_LINE_BYTES);
+        serde_json::to_writer(&mut self.line, line)?;
+        self.line.push(b'\n');
+        self.sum = crc32c_append(self.sum, &self.line);
+        self.into.write_all(&self.line)
+    }
+
+    /// Writes the last line, with the checksum.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn end(mut self, line: &EndLine) -> std::io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.pop();
+        let sum = crc32c_append(self.sum, &text);
+        text.extend_from_slice(format!("{CHECKSUM_FIELD}{sum}}}\n").as_bytes());
+        self.into.write_all(&text)?;
+        self.into.flush()
+    }
 }
 
 /// A line that was read.
 #[derive(Debug, PartialEq)]
 pub(super) enum ExportLine {
-    Header,
+    Header { version: u32 },
     Table(TableSpec),
     Record(ExportedRecord),
     TableEnd { records: u64 },
-    End { records: u64 },
+    End { records: u64, crc32c: Option<u32> },
 }
 
 /// All fields that a line may have: an unknown one is an error, and no loss in silence.
@@ -84,6 +124,7 @@ struct AnyLine {
     version: u64,
     flags: u32,
     expires_at_ms: u64,
+    crc32c: Option<u32>,
 }
 
 impl ExportLine {
@@ -100,12 +141,16 @@ impl ExportLine {
             serde_json::from_slice(line).map_err(|error| format!("it is no line of an export: {error}"))?;
         if let Some(format) = line.format {
             return match (format.as_str(), line.format_version) {
-                (FORMAT_NAME, Some(FORMAT_VERSION)) => Ok(ExportLine::Header),
+                (FORMAT_NAME, Some(version @ OLDEST_VERSION..=FORMAT_VERSION)) => Ok(ExportLine::Header { version }),
                 (FORMAT_NAME, Some(version)) => Err(format!(
-                    "the file has format version {version}, and this program reads version {FORMAT_VERSION}: use a newer one"
+                    "the file has format version {version}, and this program reads versions {OLDEST_VERSION} to \
+                     {FORMAT_VERSION}: use a newer one"
                 )),
                 _ => Err(format!("the file is no {FORMAT_NAME} with a format_version")),
             };
+        }
+        if line.crc32c.is_some() && !line.end {
+            return Err("it has a crc32c, which belongs to the last line".to_owned());
         }
         if let Some(table) = line.table {
             return Ok(ExportLine::Table(table));
@@ -113,13 +158,66 @@ impl ExportLine {
         if let Some(records) = line.records {
             return match (line.end_of_table, line.end) {
                 (Some(_), false) => Ok(ExportLine::TableEnd { records }),
-                (None, true) => Ok(ExportLine::End { records }),
+                (None, true) => Ok(ExportLine::End { records, crc32c: line.crc32c }),
                 _ => Err("it has records, and neither end_of_table nor end".to_owned()),
             };
         }
         let AnyLine { key, key_base64, value, value_base64, version, flags, expires_at_ms, .. } = line;
         Ok(ExportLine::Record(ExportedRecord { key, key_base64, value, value_base64, version, flags, expires_at_ms }))
     }
+}
+
+/// What is wrong with a file as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExportFault {
+    /// It ends before its last line.
+    CutOff,
+    /// Its last line has no checksum, though its format has one.
+    NoChecksum,
+    /// Its checksum is another one.
+    WrongChecksum,
+}
+
+impl ExportFault {
+    /// Returns what is wrong, for people, with the number of the last line.
+    pub(super) fn describe(self, number: u64) -> String {
+        match self {
+            ExportFault::CutOff => format!("the file ends with line {number}, before its last line: it was cut off"),
+            ExportFault::NoChecksum => format!("line {number}, the last one, has no crc32c: it was changed or damaged"),
+            ExportFault::WrongChecksum => {
+                format!("the checksum in line {number} is not that of the file: it was changed or damaged")
+            }
+        }
+    }
+}
+
+/// Looks whether a file is whole, before anything of it is used: it has its last line, and the checksum is right. The
+/// inner error: the number of the last line that is there, and what is wrong. Of a format without a checksum, or of no
+/// export at all, nothing is said.
+///
+/// # Errors
+/// Those of the system.
+pub(super) fn check_whole(reader: impl BufRead) -> std::io::Result<Result<(), (u64, ExportFault)>> {
+    let mut lines = LineReader::new(reader);
+    let header = match lines.next_line()? {
+        Some((_, line)) => line.and_then(ExportLine::parse),
+        None => return Ok(Ok(())),
+    };
+    let Ok(ExportLine::Header { version }) = header else { return Ok(Ok(())) };
+    if version == OLDEST_VERSION {
+        return Ok(Ok(()));
+    }
+    let mut found = Err(ExportFault::CutOff);
+    while let Some((_, line)) = lines.next_line()? {
+        // The other lines are looked at when they are imported.
+        let is_end = line.as_ref().is_ok_and(|line| line.starts_with(b"{\"end\":"));
+        let parsed = if is_end { line.and_then(ExportLine::parse).ok() } else { None };
+        found = match parsed {
+            Some(ExportLine::End { crc32c, .. }) => lines.check_sum(version, crc32c),
+            _ => Err(ExportFault::CutOff),
+        };
+    }
+    Ok(found.map_err(|fault| (lines.number, fault)))
 }
 
 /// A line's number, from 1, and its text without its end, or why that is not had.
@@ -129,13 +227,30 @@ pub(super) type NumberedLine<'a> = (u64, Result<&'a [u8], String>);
 pub(super) struct LineReader<R> {
     reader: R,
     line: Vec<u8>,
+    /// The checksum of all that is before that line.
+    sum: u32,
     /// The number of the last line that was read, from 1.
     pub(super) number: u64,
 }
 
 impl<R: BufRead> LineReader<R> {
     pub(super) fn new(reader: R) -> LineReader<R> {
-        LineReader { reader, line: Vec::new(), number: 0 }
+        LineReader { reader, line: Vec::new(), sum: 0, number: 0 }
+    }
+
+    /// Looks at the checksum that the last line has, which is the one that was read last.
+    ///
+    /// # Errors
+    /// [`ExportFault`].
+    pub(super) fn check_sum(&self, version: u32, crc32c: Option<u32>) -> Result<(), ExportFault> {
+        if version == OLDEST_VERSION {
+            return Ok(());
+        }
+        let named = crc32c.ok_or(ExportFault::NoChecksum)?;
+        let line = self.line.trim_ascii();
+        let field = line.windows(CHECKSUM_FIELD.len()).rposition(|piece| piece == CHECKSUM_FIELD.as_bytes());
+        let checked = line.get(..field.unwrap_or(0)).unwrap_or_default();
+        if crc32c_append(self.sum, checked) == named { Ok(()) } else { Err(ExportFault::WrongChecksum) }
     }
 
     /// Reads the next line that is not empty, without its end, and its number. `None`: there is no other. The inner
@@ -145,9 +260,9 @@ impl<R: BufRead> LineReader<R> {
     /// Those of the system.
     pub(super) fn next_line(&mut self) -> std::io::Result<Option<NumberedLine<'_>>> {
         loop {
+            self.sum = crc32c_append(self.sum, &self.line);
             self.line.clear();
-            // Values of some MiB do not keep their memory for all the small ones behind them.
-            self.line.shrink_to(1 << 20);
+            self.line.shrink_to(RETAINED_LINE_BYTES);
             let read = self.reader.by_ref().take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut self.line)?;
             if read == 0 {
                 return Ok(None);

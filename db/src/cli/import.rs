@@ -13,7 +13,7 @@ use sandstorm_client::control::{ControlError, ExportedRecord, TableSpec};
 use sandstorm_net::rpc::MAX_OPERATIONS;
 
 use self::record_sink::{IncomingRecord, RecordSink};
-use super::export_file::{ExportLine, LineReader};
+use super::export_file::{ExportFault, ExportLine, LineReader, check_whole};
 use super::output::{CliError, OutputPrinter};
 use super::progress::ProgressLine;
 use super::session::CliSession;
@@ -64,6 +64,7 @@ pub(super) fn import(session: &CliSession, args: &ImportArgs, out: &OutputPrinte
             let about = |error: CliError| error.about(&path.display().to_string());
             // Nothing is written yet.
             let reader = open(path).map_err(|error| about(error).hint("`sandstorm export` writes such a file"))?;
+            check_file(path).map_err(about)?;
             import_file(session, LineReader::new(reader), (table, args.from_line), &mut sink, &mut progress)
                 .map_err(about)
         }
@@ -94,6 +95,16 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>, CliError> {
     Ok(Box::new(BufReader::with_capacity(1 << 20, File::open(path)?)))
 }
 
+/// Refuses a file that is not whole before anything of it is imported. What comes through a pipe is read only once, so
+/// what is wrong with it is told at its end.
+fn check_file(path: &Path) -> Result<(), CliError> {
+    if path.as_os_str() == "-" || !std::fs::metadata(path)?.is_file() {
+        return Ok(());
+    }
+    let checked = check_whole(BufReader::with_capacity(1 << 20, File::open(path)?))?;
+    checked.map_err(|(number, fault)| not_whole(fault, number, "nothing of it was imported"))
+}
+
 /// Imports a file, whose tables are created where they are not there, or go to the one that is named.
 fn import_file(
     session: &CliSession,
@@ -109,8 +120,10 @@ fn import_file(
             return Err(CliError::new(format!("line {number} is behind the end that the file names")));
         }
         match parsed {
-            Ok(ExportLine::Header) if !place.headed => place.headed = true,
-            Ok(ExportLine::Header) => return Err(CliError::new(format!("line {number} is a second first line"))),
+            Ok(ExportLine::Header { version }) if !place.headed => (place.headed, place.version) = (true, version),
+            Ok(ExportLine::Header { .. }) => {
+                return Err(CliError::new(format!("line {number} is a second first line")));
+            }
             Err(error) if !place.headed => return Err(CliError::new(format!("line {number}: {error}"))),
             Ok(_) if !place.headed => {
                 return Err(CliError::new(format!("line {number} has no format: it is no file of `sandstorm export`")));
@@ -134,8 +147,16 @@ fn import_file(
                 place.records += 1;
                 sink.reject(format!("line {number}"), why);
             }
-            Ok(ExportLine::TableEnd { records }) => place.end_table(records, number)?,
-            Ok(ExportLine::End { records }) => place.end(records, number)?,
+            Ok(ExportLine::TableEnd { records }) => {
+                // First: what is wrong with the count is told with what was imported.
+                sink.flush().map_err(|error| resume_hint(error, number))?;
+                place.end_table(records, number)?;
+            }
+            Ok(ExportLine::End { records, crc32c }) => {
+                place.end(records, number)?;
+                let checked = lines.check_sum(place.version, crc32c);
+                checked.map_err(|fault| not_whole(fault, number, WHAT_IS_THERE))?;
+            }
         }
         progress.tick(|| format!("line {number}: {}", sink.counts()));
     }
@@ -143,9 +164,23 @@ fn import_file(
     if place.ended {
         return Ok(());
     }
-    Err(CliError::new(format!("the file ends with line {}, before its last line: it was cut off", lines.number))
-        .hint("what it has was imported; export again")
-        .code("cut_off"))
+    Err(not_whole(ExportFault::CutOff, lines.number, WHAT_IS_THERE))
+}
+
+/// What was done with a file at whose end something is found to be wrong.
+const WHAT_IS_THERE: &str = "what is there was imported";
+
+fn not_whole(fault: ExportFault, number: u64, what_was_done: &str) -> CliError {
+    let error = CliError::new(fault.describe(number));
+    if fault == ExportFault::CutOff {
+        return error.hint(format!("{what_was_done}; export again")).code("cut_off");
+    }
+    error
+        .hint(format!(
+            "{what_was_done}; export again, or, if you have changed it, write \"format_version\":1 in its first line, \
+             which asks for no checksum"
+        ))
+        .code("checksum")
 }
 
 fn take_record(record: &ExportedRecord, number: u64, sink: &mut RecordSink) -> Result<(), CliError> {
@@ -169,6 +204,8 @@ fn resume_hint(error: CliError, number: u64) -> CliError {
 #[derive(Default)]
 struct FilePlace {
     headed: bool,
+    /// The version of its format.
+    version: u32,
     in_table: bool,
     ended: bool,
     tables: u64,

@@ -266,8 +266,8 @@ impl ControlPlane {
         let renewal = renewal.transpose().map_err(|error| ControlStartError::Port(config.control, error))?;
         let state = Some(config.state.as_path()).filter(|_| !config.ephemeral);
         let webhooks = config.beside_workers(|| WebhookSenders::start(&config.webhooks, state, &control));
+        let webhooks = webhooks?;
         let no_thread = |error| ControlStartError::Port(config.control, error);
-        let webhooks = webhooks.map_err(no_thread)?;
         let otlp = config.beside_workers(|| start_otlp(config, &control));
         let otlp = otlp.map_err(no_thread)?;
         start_triggers(config, &control, calls)?;

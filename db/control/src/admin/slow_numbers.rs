@@ -2,17 +2,21 @@
 //! ask for it after a restart: so no other request gets that number.
 //!
 //! A file has an upper bound of the numbers given so far. While the server runs the bound is far ahead, so that it is
-//! seldom written, and holds after a crash. A server that ends in order writes the last number that it gave.
+//! seldom written, and holds after a crash. A server that ends in order writes the last number that it gave. The file
+//! is JSON with a checksum; in its first format it was the number alone.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::checked_json::NumberFile;
 use crate::limits::SLOW_NUMBERS_RESERVED;
 
 /// The file, in the folder of incidents.
 const FILE: &str = "slow.last";
+/// What is in it.
+const CONTENT: NumberFile = NumberFile { field: "last" };
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -29,11 +33,18 @@ impl SlowNumbers {
     /// allow more.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, is damaged, or was written by a later version of this program.
     pub(super) fn open(folder: &Path, kept: u64) -> io::Result<(SlowNumbers, u64)> {
         let file = folder.join(FILE);
-        let last = match fs::read_to_string(&file) {
-            Ok(text) => text.trim().parse().map_err(|_| io::Error::other(format!("{FILE} holds no number")))?,
+        let unusable = |why: String| {
+            let what = format!(
+                "{}: {why}. Put it back from a backup; without it numbers of slow requests are given again",
+                file.display()
+            );
+            io::Error::other(what)
+        };
+        let last = match fs::read(&file) {
+            Ok(bytes) => CONTENT.decode(&bytes).map_err(unusable)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error),
         };
@@ -71,7 +82,7 @@ impl SlowNumbers {
     fn replace_file(&self, last: u64) -> io::Result<()> {
         let new = self.file.with_extension("new");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(format!("{last}\n").as_bytes())?;
+        file.write_all(&CONTENT.encode(last))?;
         file.sync_all()?;
         fs::rename(&new, &self.file)
     }
@@ -80,6 +91,7 @@ impl SlowNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::golden::{assert_golden, golden_file};
 
     #[test]
     fn no_number_is_given_twice_whether_the_server_ends_or_crashes() {
@@ -95,8 +107,8 @@ mod tests {
         for _ in 0..10 {
             given += SLOW_NUMBERS_RESERVED / 4;
             numbers.reserve(given);
-            let found = fs::read_to_string(folder.path().join(FILE)).expect("a file");
-            let allowed: u64 = found.trim().parse().expect("a number");
+            let found = fs::read(folder.path().join(FILE)).expect("a file");
+            let allowed = CONTENT.decode(&found).expect("a number");
             assert!(allowed >= given + SLOW_NUMBERS_RESERVED / 2, "{allowed} after {given}");
         }
         let (_, last) = open(5);
@@ -106,9 +118,34 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_damaged_is_no_beginning() {
+    fn golden_files_of_both_formats_are_read_and_the_newest_is_what_is_written() {
         let folder = tempfile::tempdir().expect("a folder");
-        fs::write(folder.path().join(FILE), "seven\n").expect("room");
-        assert!(SlowNumbers::open(folder.path(), 0).is_err());
+        let file = folder.path().join(FILE);
+        let (mut numbers, _) = SlowNumbers::open(folder.path(), 0).expect("a new file");
+        numbers.end(1_000_007);
+        assert_golden("slow-last-format-2.json", &fs::read(&file).expect("a file"));
+        for format in ["slow-last-format-1.txt", "slow-last-format-2.json"] {
+            fs::write(&file, golden_file(format)).expect("room");
+            assert_eq!(SlowNumbers::open(folder.path(), 0).expect("a golden file").1, 1_000_007, "{format}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_damaged_or_newer_is_no_beginning_and_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(FILE);
+        let good = golden_file("slow-last-format-2.json");
+        let mut flipped = good.clone();
+        flipped[20] ^= 1;
+        for (bytes, why) in [
+            (&b"seven\n"[..], "expected value"),
+            (&flipped[..], "its checksum is wrong"),
+            (&good[..40], "it has no checksum"),
+            (&b"{\"format\":3,\"last\":7}\n"[..], "start the newer version"),
+        ] {
+            fs::write(&path, bytes).expect("room");
+            let error = SlowNumbers::open(folder.path(), 0).expect_err("it is unusable").to_string();
+            assert!(error.contains(why) && error.contains(&*path.to_string_lossy()), "{error}");
+        }
     }
 }

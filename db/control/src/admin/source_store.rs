@@ -2,8 +2,8 @@
 //! another tier or under other rules. A version that was uploaded as an artifact has none. If nothing is persisted,
 //! they are in memory.
 //!
-//! A file is the SHA-256 of what follows, as hexadecimal digits, a line feed, and the source as JSON. Only the server's
-//! user may read it.
+//! A file is the SHA-256 of what follows, as hexadecimal digits, a line feed, and the source as JSON: format 1. A later
+//! format begins with `{"format":`, and is refused by name. Only the server's user may read it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
 use super::{MAX_PUSH_BYTES, remove_file};
+use crate::checked_json::{self, JsonFormats};
 use crate::config::{ConfigError, write_private};
 use sandstorm_builder::PushedCode;
 use sandstorm_builder::limits::MODULE_BYTES;
@@ -25,6 +26,9 @@ const MAX_FILE_BYTES: u64 =
     if MAX_PUSH_BYTES > MODULE_TEXT_BYTES { MAX_PUSH_BYTES } else { MODULE_TEXT_BYTES } as u64 + (64 << 10);
 /// Bytes of the longest module as base64.
 const MODULE_TEXT_BYTES: usize = MODULE_BYTES.div_ceil(3) * 4;
+
+/// The format that is read and written. It has a checksum of its own.
+const FIRST_FORMAT: JsonFormats = JsonFormats { oldest: 1, newest: 1, first_checked: 2 };
 
 /// Tenant, extension and version.
 type SourceKey = (u32, String, u64);
@@ -69,6 +73,25 @@ impl SourceStore {
         Ok([checksum(&json).as_bytes(), b"\n", &json].concat())
     }
 
+    /// The source that such a file has.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    fn decode(bytes: &[u8]) -> Result<PushedCode, String> {
+        if bytes.starts_with(b"{") {
+            // Whatever is in there: a file that this program reads begins with a checksum.
+            checked_json::decode(bytes, FIRST_FORMAT)?;
+        }
+        let damaged = || "it is not what was written".to_owned();
+        let at = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(damaged)?;
+        let (sum, json) = bytes.split_at(at);
+        let json = json.get(1..).unwrap_or_default();
+        if sum != checksum(json).as_bytes() {
+            return Err(damaged());
+        }
+        serde_json::from_slice(json).map_err(|error| error.to_string())
+    }
+
     /// Whether the source of a version is kept.
     pub(super) fn has(&self, tenant: u32, name: &str, version: u64) -> bool {
         match self.path(tenant, name, version) {
@@ -94,13 +117,7 @@ impl SourceStore {
             Ok(_) => {}
         }
         let bytes = fs::read(&path).map_err(|error| unusable(&error))?;
-        let damaged = "it is not what was written";
-        let at = bytes.iter().position(|byte| *byte == b'\n').ok_or_else(|| unusable(&damaged))?;
-        let (sum, json) = (&bytes[..at], &bytes[at + 1..]);
-        if sum != checksum(json).as_bytes() {
-            return Err(unusable(&damaged));
-        }
-        let source: PushedCode = serde_json::from_slice(json).map_err(|error| unusable(&error))?;
+        let source = SourceStore::decode(&bytes).map_err(|why| unusable(&why))?;
         if source.name() != name {
             return Err(unusable(&"it is of another extension"));
         }
@@ -118,4 +135,58 @@ impl SourceStore {
 
 fn checksum(json: &[u8]) -> String {
     HEXLOWER.encode(digest(&SHA256, json).as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use sandstorm_builder::{PushedModule, PushedSource, SourceFile};
+
+    use super::*;
+    use crate::golden::{assert_golden, golden_file};
+
+    /// What the golden files have: a source and a module.
+    fn golden_sources() -> [(&'static str, PushedCode); 2] {
+        let files = vec![SourceFile { path: "src/lib.rs".into(), text: "// \u{e9}\n\"\\\"\n".into() }];
+        let manifest = "name = \"counted\"\nversion = \"1.2.3\"\nlibraries = [\"hmac-sha256\"]\n";
+        let source = PushedSource::new(manifest, files).expect("a valid source");
+        let module = PushedModule { name: "sums".into(), wasm: b"\0asm\x01\0\0\0\xff".to_vec() };
+        [("source-format-1.txt", PushedCode::Source(source)), ("module-format-1.txt", PushedCode::Module(module))]
+    }
+
+    #[test]
+    fn golden_files_of_sources_are_read_and_are_what_is_written() {
+        for (name, code) in golden_sources() {
+            assert_golden(name, &SourceStore::encode(&code).expect("JSON"));
+            assert_eq!(SourceStore::decode(&golden_file(name)), Ok(code), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_damaged_or_newer_is_named_and_not_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = SourceStore::in_folder(folder.path().to_owned());
+        let [(_, code), _] = golden_sources();
+        store.keep(7, 3, &code).expect("room");
+        assert_eq!(store.read(7, "counted", 3), Ok(Some(code.clone())));
+        assert_eq!(store.read(7, "counted", 4), Ok(None), "there is none");
+        let path = store.path(7, "counted", 3).expect("a file");
+        let good = fs::read(&path).expect("a file");
+        let read_as = |bytes: &[u8]| {
+            fs::write(&path, bytes).expect("room");
+            let why = store.read(7, "counted", 3).expect_err("it is not used");
+            assert!(why.contains(&*path.to_string_lossy()), "{why}");
+            why
+        };
+        for at in 0..good.len() {
+            let mut other = good.clone();
+            other[at] ^= 1 << (at % 8);
+            read_as(&other);
+            read_as(&good[..at]);
+        }
+        let newer = read_as(b"{\"format\":2,\"code\":{}}\n");
+        assert!(newer.contains("start the newer version that wrote it"), "{newer}");
+        assert!(read_as(b"{\"format\":1}\n").contains("not what was written"));
+        let other = PushedCode::Module(PushedModule { name: "other".into(), wasm: b"\0asm\x01\0\0\0".to_vec() });
+        assert!(read_as(&SourceStore::encode(&other).expect("JSON")).contains("of another extension"));
+    }
 }

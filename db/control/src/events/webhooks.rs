@@ -3,9 +3,11 @@
 //! The log of events is the queue, and it is bounded: a webhook is a reader of it with a position, on a thread of its
 //! own, so one that never answers delays no other, and costs no memory. What the log dropped before a webhook got it is
 //! counted, and the next delivery says how much that was. The position is kept in the state directory: a restart sends
-//! what was not delivered, and may send the last delivery once more. A delivery has the numbers of its events, by which
-//! a receiver knows it again.
+//! what was not delivered, and may send the last delivery once more. The file of a position is JSON with a checksum; in
+//! its first format it was the number alone. One that is damaged stops the start: events would be lost, or sent twice,
+//! and nothing would say so. A delivery has the numbers of its events, by which a receiver knows it again.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +19,15 @@ use ring::hmac;
 use serde::Serialize;
 
 use super::{EventCode, EventFilter, EventLog, NewEvent, ServerEvent};
-use crate::config::{WebhookSettings, origin_of, write_private};
+use crate::checked_json::NumberFile;
+use crate::config::{ConfigError, WebhookSettings, origin_of, write_private};
 use crate::limits::{WEBHOOK_BACKOFF, WEBHOOK_BACKOFF_MAX, WEBHOOK_EVENTS, WEBHOOK_INTERVAL, WEBHOOK_TIMEOUT};
 use crate::outgoing::{agent_config, pause_after};
 
 /// The folder of the positions in the state directory.
 const FOLDER: &str = "webhooks";
+/// What is in the file of a position.
+const CONTENT: NumberFile = NumberFile { field: "position" };
 
 /// The body of a delivery.
 #[derive(Debug, Serialize)]
@@ -42,21 +47,26 @@ pub(crate) struct WebhookSenders {
 
 impl WebhookSenders {
     /// Starts a thread for each webhook. `state` is the state directory, if anything is kept.
+    ///
+    /// # Errors
+    /// The file of a position cannot be read, is damaged, or was written by a later version of this program; the system
+    /// gives no thread.
     pub(crate) fn start<L>(
         webhooks: &[WebhookSettings],
         state: Option<&Path>,
         log: &Arc<L>,
-    ) -> std::io::Result<WebhookSenders>
+    ) -> Result<WebhookSenders, ConfigError>
     where
         L: AsRef<EventLog> + Send + Sync + 'static,
     {
         let mut senders = WebhookSenders::default();
         for webhook in webhooks {
-            let sender = WebhookSender::new(webhook, state, L::as_ref(log));
+            let sender = WebhookSender::new(webhook, state, L::as_ref(log))?;
             let (log, stop) = (Arc::clone(log), Arc::clone(&senders.stop));
-            let thread = std::thread::Builder::new().name("webhook".into()).spawn(move || {
+            let started = std::thread::Builder::new().name("webhook".into()).spawn(move || {
                 sender.run(L::as_ref(&log), &stop);
-            })?;
+            });
+            let thread = started.map_err(|error| ConfigError::new(format!("no thread for a webhook: {error}")))?;
             // A sender that waits for an answer is not waited for: what it sends is sent again at the next start.
             senders.threads.push(thread.thread().clone());
         }
@@ -85,15 +95,14 @@ struct WebhookSender {
 }
 
 impl WebhookSender {
-    fn new(settings: &WebhookSettings, state: Option<&Path>, log: &EventLog) -> WebhookSender {
+    fn new(settings: &WebhookSettings, state: Option<&Path>, log: &EventLog) -> Result<WebhookSender, ConfigError> {
         let file = state.map(|state| {
             let name = HEXLOWER.encode(&digest(&SHA256, settings.url.as_bytes()).as_ref()[..8]);
             state.join(FOLDER).join(name)
         });
-        let read = |file: &PathBuf| std::fs::read_to_string(file).ok()?.trim().parse().ok();
         // A new webhook gets what happens from now on.
-        let position = file.as_ref().and_then(read).unwrap_or_else(|| log.last_id());
-        WebhookSender {
+        let position = file.as_deref().map(read_position).transpose()?.flatten().unwrap_or_else(|| log.last_id());
+        Ok(WebhookSender {
             agent: settings.trust.agent(agent_config(WEBHOOK_TIMEOUT)),
             key: hmac::Key::new(hmac::HMAC_SHA256, &settings.secret),
             settings: settings.clone(),
@@ -101,7 +110,7 @@ impl WebhookSender {
             left_out: 0,
             failures: 0,
             file,
-        }
+        })
     }
 
     fn run(mut self, log: &EventLog, stop: &AtomicBool) {
@@ -187,11 +196,27 @@ impl WebhookSender {
         use std::os::unix::fs::DirBuilderExt;
         let made = file.parent().map(|folder| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder));
         let kept = made.transpose().map_err(|error| error.to_string());
-        let kept = kept
-            .and_then(|_| write_private(file, self.position.to_string().as_bytes()).map_err(|error| error.to_string()));
+        let kept =
+            kept.and_then(|_| write_private(file, &CONTENT.encode(self.position)).map_err(|error| error.to_string()));
         if let Err(error) = kept {
             tracing::warn!(url = origin_of(&self.settings.url), error, "a restart sends events again, or not at all");
         }
+    }
+}
+
+/// The position that a file has; `None`: there is no file.
+fn read_position(file: &Path) -> Result<Option<u64>, ConfigError> {
+    let unusable = |why: String| {
+        ConfigError::new(format!(
+            "how far a webhook has the events: {}: {why}. Put it back from a backup; without it the webhook gets what \
+             happens from the start on",
+            file.display()
+        ))
+    };
+    match std::fs::read(file) {
+        Ok(bytes) => CONTENT.decode(&bytes).map(Some).map_err(unusable),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unusable(error.to_string())),
     }
 }
 
@@ -209,6 +234,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+    use crate::golden::{assert_golden, golden_file};
     use crate::http_receiver::receiver;
     use crate::limits::OPERATOR_EVENTS_PER_FILE;
     use sandstorm_net::trust::Trust;
@@ -236,7 +262,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let log = EventLog::in_memory();
         record(&log, EventCode::TableCreated, "before");
-        let mut sender = WebhookSender::new(&settings(&url, &["table"]), Some(folder.path()), &log);
+        let mut sender =
+            WebhookSender::new(&settings(&url, &["table"]), Some(folder.path()), &log).expect("a position");
         assert!(sender.step(&log).is_none(), "what was before is not sent");
         record(&log, EventCode::TableCreated, "one");
         record(&log, EventCode::TenantCreated, "of no interest");
@@ -266,10 +293,40 @@ mod tests {
         assert_eq!(codes[4..], [EventCode::WebhookFailing, EventCode::WebhookRecovered]);
 
         record(&log, EventCode::TableCreated, "three");
-        let mut again = WebhookSender::new(&settings(&url, &["table"]), Some(folder.path()), &log);
+        let mut again = WebhookSender::new(&settings(&url, &["table"]), Some(folder.path()), &log).expect("a position");
         status.send((200, "", "")).expect("it listens");
         again.step(&log).expect("there is something").expect("it is taken");
         assert_eq!(subjects(&gets.recv().expect("a request").1), ["three"], "a restart goes on where it was");
+    }
+
+    #[test]
+    fn golden_files_of_both_formats_are_read_and_one_that_is_damaged_or_newer_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = EventLog::in_memory();
+        let settings = settings("http://127.0.0.1:9/", &[]);
+        let open = || WebhookSender::new(&settings, Some(folder.path()), &log);
+        let mut sender = open().expect("a new one");
+        sender.position = 4_711;
+        sender.keep_position();
+        let path = sender.file.expect("a file");
+        assert_golden("webhook-format-2.json", &std::fs::read(&path).expect("a file"));
+        for format in ["webhook-format-1.txt", "webhook-format-2.json"] {
+            std::fs::write(&path, golden_file(format)).expect("room");
+            assert_eq!(open().expect("a golden file").position, 4_711, "{format}");
+        }
+        let good = golden_file("webhook-format-2.json");
+        let mut flipped = good.clone();
+        flipped[25] ^= 1;
+        for (bytes, why) in [
+            (&b""[..], "it is empty"),
+            (&flipped[..], "its checksum is wrong"),
+            (&good[..40], "it has no checksum"),
+            (&b"{\"format\":3,\"position\":7}\n"[..], "start the newer version"),
+        ] {
+            std::fs::write(&path, bytes).expect("room");
+            let error = open().err().expect("it is unusable").to_string();
+            assert!(error.contains(why) && error.contains(&*path.to_string_lossy()), "{error}");
+        }
     }
 
     #[test]
@@ -277,7 +334,7 @@ mod tests {
         let (status, statuses) = channel();
         let (url, gets) = receiver(statuses);
         let log = EventLog::in_memory();
-        let mut sender = WebhookSender::new(&settings(&url, &[]), None, &log);
+        let mut sender = WebhookSender::new(&settings(&url, &[]), None, &log).expect("a position");
         sender.agent =
             ureq::Agent::config_builder().timeout_global(Some(Duration::from_millis(100))).build().new_agent();
         record(&log, EventCode::TableCreated, "first");
