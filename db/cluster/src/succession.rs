@@ -22,6 +22,7 @@ use sandstorm_store::slots::SlotSpan;
 use crate::copies_view::FailoverNote;
 use crate::copy_coordinator::{CopyCoordinator, CopyName};
 use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, EmptiedTable};
+use crate::inherited_log::InheritedLog;
 use crate::kept_changes::{ChangeVisit, read_last_changes};
 use crate::limits::{COPY_PAGE_BYTES, KEEPER_INTERVAL, KEPT_CHANGES_BYTES, LOG_INTERVAL, REPLICA_PAUSE};
 use crate::move_coordinator::MoveCoordinator;
@@ -142,8 +143,8 @@ impl SuccessorLoop {
         // Afterwards the map tells no more whether an operator has asked for it.
         let is_automatic = self.copies.is_on_probation(&name.0);
         let coordinator = Arc::clone(&self.coordinator);
-        let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
-        let left = copy_store.seal(name).map_err(|error| error.to_string())?;
+        let mut log = InheritedLog::of(&self.copies, &coordinator, name)?;
+        let left = log.seal(name)?;
         let mut parts = vec![("seal", begun.elapsed())];
         let until = Instant::now() + left;
         while Instant::now() < until {
@@ -160,7 +161,7 @@ impl SuccessorLoop {
         self.own.begin_clearing();
         while self.again(name, |own| own.clear(&spans))? {}
         parts.push(("clear", begun.elapsed()));
-        let tables = self.inherit(name, &spans)?;
+        let tables = self.inherit(name, &mut log, &spans)?;
         parts.push(("records", begun.elapsed()));
         self.again(name, |own| own.finish(&tables))?;
         self.check(name)?;
@@ -178,6 +179,7 @@ impl SuccessorLoop {
             // This server's log has all of these records now, and its copies are what the next successor reads.
             self.directory.checkpoint_requests().suggest();
             self.coordinator.copies_view().note_failover(FailoverNote::done(&name.0, is_automatic, &took));
+            log.remove(name);
         }
         self.logged = None;
         Ok(())
@@ -207,23 +209,25 @@ impl SuccessorLoop {
     }
 
     /// Makes the records of a copy this server's own. Returns the tables, with versions behind all that were given.
-    fn inherit(&mut self, name: &CopyName, spans: &[SlotSpan]) -> Result<Vec<CopiedTable>, String> {
+    fn inherit(
+        &mut self,
+        name: &CopyName,
+        log: &mut InheritedLog,
+        spans: &[SlotSpan],
+    ) -> Result<Vec<CopiedTable>, String> {
         let AgreedLogNumbers { tables, unsettled } = self.directory.log_numbers()?;
         let inherited = |(number, (tenant, entry))| (number, InheritedTable { tenant, entry });
         let known: HashMap<u64, InheritedTable> = tables.into_iter().map(inherited).collect();
-        let coordinator = Arc::clone(&self.coordinator);
-        let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
         let (copies, stop) = (Arc::clone(&self.copies), Arc::clone(&self.stop));
         let read = |visit: &mut ChangeVisit<'_>| {
             let mut looked = 0_u64;
-            let read = copy_store.read(name, &mut |change| {
+            log.read(name, &mut |change| {
                 looked += 1;
                 if looked.is_multiple_of(CHANGES_BETWEEN_CHECKS) {
                     check(&copies, &stop, name)?;
                 }
                 visit(change)
-            });
-            read.map_err(|error| error.to_string())
+            })
         };
         let mut taken = TakenCopy { spans, known, unsettled, page: CopyAnswer::default() };
         let make = |change: &LoggedChange<'_>| self.inherit_change(name, change, &mut taken);
