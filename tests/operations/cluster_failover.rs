@@ -111,7 +111,7 @@ impl CopyingCluster {
     }
 
     /// The servers have what is there of one's log, as the others are shown it.
-    fn suspicion(&self, of: &str) -> Option<Value> {
+    pub(super) fn suspicion(&self, of: &str) -> Option<Value> {
         let told = |server: &Server| {
             let status = status(server);
             let suspected = status["copies"]["suspected"].as_array().cloned().unwrap_or_default();

@@ -25,7 +25,7 @@ mod cluster_network;
 mod cluster_scrub;
 mod cluster_servers;
 mod cluster_split;
-mod cluster_trigger_failover;
+mod cluster_streams;
 mod cluster_triggers;
 mod code_tiers;
 mod culprits;

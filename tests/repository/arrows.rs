@@ -73,7 +73,10 @@ fn allowed_dependencies() -> BTreeMap<String, Vec<&'static str>> {
         ("db/store".into(), vec!["sandstorm-log", "sandstorm-net"]),
         // Its tests have a log that fails.
         ("db/backing".into(), vec!["sandstorm-log", "sandstorm-store"]),
-        ("db/cluster".into(), vec!["sandstorm-catalog", "sandstorm-log", "sandstorm-net", "sandstorm-store"]),
+        (
+            "db/cluster".into(),
+            vec!["sandstorm-catalog", "sandstorm-jetstream", "sandstorm-log", "sandstorm-net", "sandstorm-store"],
+        ),
         ("db/jetstream".into(), vec!["sandstorm-log"]),
         ("db/metrics".into(), vec!["sandstorm-net", "sandstorm-store"]),
         ("db/accounts".into(), vec!["sandstorm-metrics", "sandstorm-net"]),

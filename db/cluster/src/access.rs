@@ -1,13 +1,12 @@
 //! How a server reaches the etcd of its cluster: TLS, a certificate of its own, a user with a password.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use sandstorm_jetstream::{read_access_text, read_password};
 use serde::Deserialize;
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 
 use crate::ClusterAddress;
-use crate::limits::ACCESS_FILE_BYTES;
 
 /// The files and the user with which a cluster's etcd is reached. Without them requests to it are unauthenticated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -104,10 +103,7 @@ impl EtcdAccess {
         }
         let user = match (&self.user, &self.password_file) {
             (Some(name), Some(path)) => {
-                let password = text_of(path, "etcd.password_file")?.trim_end_matches(['\r', '\n']).to_owned();
-                if password.is_empty() {
-                    return Err(wrong(path, "etcd.password_file", "is empty"));
-                }
+                let password = read_password(path).map_err(|why| refused(why, "etcd.password_file"))?;
                 Some(EtcdUser { name: name.clone(), password })
             }
             _ => None,
@@ -117,20 +113,16 @@ impl EtcdAccess {
     }
 }
 
-fn wrong(path: &Path, key: &'static str, why: &str) -> EtcdAccessError {
-    EtcdAccessError { text: format!("{}: {why}", path.display()), keys: vec![key] }
+fn refused(text: String, key: &'static str) -> EtcdAccessError {
+    EtcdAccessError { text, keys: vec![key] }
 }
 
-fn text_of(path: &Path, key: &'static str) -> Result<String, EtcdAccessError> {
-    let found = fs::metadata(path).map_err(|error| wrong(path, key, &error.to_string()))?;
-    if !found.is_file() || found.len() > ACCESS_FILE_BYTES {
-        return Err(wrong(path, key, "is no file of at most 64 KiB"));
-    }
-    fs::read_to_string(path).map_err(|error| wrong(path, key, &error.to_string()))
+fn wrong(path: &Path, key: &'static str, why: &str) -> EtcdAccessError {
+    refused(format!("{}: {why}", path.display()), key)
 }
 
 fn certificates(path: &Path, key: &'static str) -> Result<Vec<Certificate<'static>>, EtcdAccessError> {
-    let text = text_of(path, key)?;
+    let text = read_access_text(path).map_err(|why| refused(why, key))?;
     let mut found = Vec::new();
     for item in parse_pem(text.as_bytes()) {
         match item {
@@ -143,12 +135,14 @@ fn certificates(path: &Path, key: &'static str) -> Result<Vec<Certificate<'stati
 }
 
 fn private_key(path: &Path) -> Result<PrivateKey<'static>, EtcdAccessError> {
-    let text = text_of(path, "etcd.key")?;
+    let text = read_access_text(path).map_err(|why| refused(why, "etcd.key"))?;
     PrivateKey::from_pem(text.as_bytes()).map_err(|error| wrong(path, "etcd.key", &format!("is no key (PEM): {error}")))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn access(change: impl FnOnce(&mut EtcdAccess)) -> EtcdAccess {

@@ -21,6 +21,7 @@ use crate::limits::{
 use crate::member::{ClusterMember, MemberAddresses, MemberError};
 use crate::move_coordinator::MoveCoordinator;
 use crate::slot_mover::SlotMover;
+use crate::stream_copies::{StreamCopies, StreamSettings};
 use crate::succession::SuccessorThread;
 use crate::{ClusterAddress, EtcdEndpoint};
 
@@ -36,6 +37,9 @@ pub enum ClusterStartError {
     /// Another process has the copies of the state directory.
     #[error("cannot join a cluster: {0}")]
     Copies(#[from] sandstorm_log::LogError),
+    /// What it takes to reach the streams of copies is not what it should be.
+    #[error("cannot join a cluster: {0}")]
+    Streams(String),
     /// The file of what was copied from others is damaged.
     #[error("cannot join a cluster: {0}; without the file, what cancelled moves have left stays")]
     Notes(String),
@@ -54,12 +58,14 @@ pub struct JoiningServer {
 }
 
 /// What a server does about copies of logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopySettings {
     /// Copies of its log on other servers that are wanted.
     pub copies: usize,
     /// Whether it takes the places of others that are gone by itself.
     pub failover: FailoverMode,
+    /// The streams in which its log has its copy, in place of other servers.
+    pub streams: Option<StreamSettings>,
 }
 
 impl JoiningServer {
@@ -78,6 +84,10 @@ impl JoiningServer {
         let coordinator = Arc::new(MoveCoordinator::new(Arc::clone(slots), rand::random()));
         coordinator.copies_view().set_copy_store(CopyStore::lock(state)?);
         let mut member = ClusterMember::new(Arc::clone(&coordinator), founders);
+        if let Some(settings) = &copies.streams {
+            let streams = StreamCopies::open(settings, state).map_err(ClusterStartError::Streams)?;
+            let _once = member.copies().streams.set(streams);
+        }
         member.step(&mut store).map_err(|error| match error {
             MemberError::Removed(_) => ClusterStartError::Removed(etcd.address.clone(), error),
             error => ClusterStartError::State(etcd.address.clone(), error),
@@ -124,7 +134,9 @@ impl JoiningServer {
         let mut agent =
             ClusterAgent { stop, thread: Some(thread), mover: None, keeper: None, successor: None, watcher: None };
         agent.mover = Some(SlotMover::start(Arc::clone(&coordinator), Arc::clone(directory), notes)?);
-        let CopySettings { copies, failover } = copies;
+        let CopySettings { copies, failover, streams } = copies;
+        // A stream is on three servers.
+        let copies = if streams.is_some() { 1 } else { copies };
         agent.keeper =
             Some(CopyReplicator::start(Arc::clone(directory), Arc::clone(&coordinator), Arc::clone(&of_log), copies)?);
         let (own, known) = (Arc::clone(&coordinator), Arc::clone(&of_log));
@@ -277,8 +289,9 @@ mod tests {
         // Nothing answers there.
         let (address, slots) = ("etcd://127.0.0.1:1/shop".parse().unwrap(), SlotOwnership::new("a".repeat(40)));
         let (etcd, slots) = (EtcdEndpoint { address, tls: None, user: None }, Arc::new(slots));
-        let settings = CopySettings { copies: 1, failover: FailoverMode::ByCommand };
-        let start = || JoiningServer::read(&etcd, 3, &slots, (folder.as_path(), settings)).map(drop).unwrap_err();
+        let settings = CopySettings { copies: 1, failover: FailoverMode::ByCommand, streams: None };
+        let start =
+            || JoiningServer::read(&etcd, 3, &slots, (folder.as_path(), settings.clone())).map(drop).unwrap_err();
         let first = CopyStore::lock(&folder).unwrap();
         assert!(matches!(start(), ClusterStartError::Copies(sandstorm_log::LogError::Locked(_))));
         drop(first);

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use crate::copy_store::CopyStore;
 use crate::limits::{FAILOVER_NOTES, REPLACE_AFTER};
 
-/// A copy of this server's log on another one.
+/// A copy of this server's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyStatus {
-    /// The id of the server that has it.
+    /// The id of the server that has it; [`crate::STREAM_HOLDER`]: it is in a stream.
     pub server: String,
     /// Its number.
     pub copy: u64,
@@ -40,13 +40,13 @@ impl CopyStatus {
 pub struct CopiesStatus {
     /// Whether a table needs them.
     pub is_on: bool,
-    /// Copies on other servers that are wanted.
+    /// Copies that are wanted.
     pub wanted: usize,
     /// The number of the generation; 0: there is none.
     pub generation: u64,
     /// Whether writes that wait for copies are refused, since none confirms them.
     pub is_stalled: bool,
-    /// What another server has is confirmed up to here.
+    /// What a copy has is confirmed up to here.
     pub position: u64,
     /// Each of them.
     pub copies: Vec<CopyStatus>,
@@ -61,7 +61,7 @@ pub struct GenerationStatus {
     pub owner: String,
     /// The number of the generation.
     pub number: u64,
-    /// The ids of the servers that have copies.
+    /// The ids of the servers that have copies; [`crate::STREAM_HOLDER`]: in a stream.
     pub servers: Vec<String>,
     /// The server that takes its place now.
     pub successor: Option<String>,

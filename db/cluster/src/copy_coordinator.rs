@@ -7,6 +7,7 @@
 //! has all that was acknowledged, whatever becomes of this server, or of a change that it has sent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 use std::thread::Thread;
 use std::time::Instant;
 
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 use crate::broken_rules::{MemberRule, is_broken};
 use crate::generations::needed;
 use crate::state::{ServerState, StoredGeneration, StoredSlots};
+use crate::stream_copies::{STREAM_HOLDER, StreamCopies};
 
 /// A copy: its server, and its number.
 pub(crate) type CopyName = (String, u64);
@@ -88,12 +90,14 @@ pub(crate) struct SuccessionRequest {
     pub(crate) silent_ms: u64,
 }
 
-/// The owner of a copy that is here.
+/// The owner of a copy that is here, or in a stream that this server reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyOwner {
     pub(crate) owner: String,
     /// The number of the copy.
     pub(crate) copy: u64,
+    /// Whether it is in a stream: its owner is not heard then.
+    pub(crate) in_stream: bool,
     /// The start that it has told of; 0: none.
     pub(crate) boot: u64,
 }
@@ -128,6 +132,8 @@ pub(crate) struct CopyCoordinator {
     state: Mutex<CopyCoordinatorState>,
     /// The threads that act on another map.
     woken: Mutex<Vec<Thread>>,
+    /// The streams in which copies are; none: they are on servers. Set before the threads of copies start.
+    pub(crate) streams: OnceLock<StreamCopies>,
 }
 
 /// What a server's threads need to know of the others.
@@ -154,7 +160,24 @@ impl CopyCoordinatorState {
 
 impl CopyCoordinator {
     pub(crate) fn new(own_id: &str, boot: u64) -> CopyCoordinator {
-        CopyCoordinator { own_id: own_id.to_owned(), boot, state: Mutex::default(), woken: Mutex::default() }
+        let (state, woken, streams) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        CopyCoordinator { own_id: own_id.to_owned(), boot, state, woken, streams }
+    }
+
+    pub(crate) fn streams(&self) -> Option<&StreamCopies> {
+        self.streams.get()
+    }
+
+    /// Whether this server can read a copy with that holder: it has it itself, or it is in a stream.
+    fn reads(&self, holder: &str) -> bool {
+        holder == self.own_id || holder == STREAM_HOLDER && self.streams.get().is_some()
+    }
+
+    /// Whether a copy of a server's log, by its owner and number, is in a stream.
+    pub(crate) fn is_in_stream(&self, (owner, copy): &CopyName) -> bool {
+        let state = self.state.lock();
+        let is_it = |(holder, number): &CopyName| holder == STREAM_HOLDER && number == copy;
+        state.map.generations.get(owner).is_some_and(|one| one.copies.iter().any(is_it))
     }
 
     pub(crate) fn own_id(&self) -> &str {
@@ -309,13 +332,14 @@ impl CopyCoordinator {
     fn copy_to_read(&self, state: &CopyCoordinatorState, owner: &str) -> Option<CopyName> {
         let place = state.map.place_to_take(owner)?;
         let copies = &state.map.generations.get(place)?.copies;
-        let (_, copy) = copies.iter().find(|(server, _)| *server == self.own_id)?;
+        let (_, copy) = copies.iter().find(|(holder, _)| self.reads(holder))?;
         Some((place.to_owned(), *copy))
     }
 
     fn map_obstacle(&self, state: &CopyCoordinatorState, owner: &str, boot: u64) -> Option<MapObstacle> {
         let (own, map) = (&self.own_id, &state.map);
-        let has_copy = map.generations.get(owner).is_some_and(|one| one.copies.iter().any(|(id, _)| id == own));
+        let known = map.generations.get(owner);
+        let has_copy = known.is_some_and(|one| one.copies.iter().any(|(holder, _)| self.reads(holder)));
         let third = |id: &&String| {
             let is_other = *id != own && id.as_str() != owner && !state.stopped.contains(*id);
             is_other && state.servers.contains_key(*id) && !map.draining.contains_key(*id)
@@ -330,7 +354,8 @@ impl CopyCoordinator {
             (state.stopped.contains(owner), MapObstacle::WasStopped),
             (!has_copy || state.servers.get(owner).is_none_or(|one| one.boot != boot), MapObstacle::HasChanged),
             (owns_nothing, MapObstacle::OwnsNothing),
-            (!state.live.iter().any(|id| third(&id)), MapObstacle::NoThirdServer),
+            // Where copies are in streams, this one's is, too.
+            (self.streams.get().is_none() && !state.live.iter().any(|id| third(&id)), MapObstacle::NoThirdServer),
         ];
         let found = obstacles.into_iter().find(|(is_so, _)| *is_so).map(|(_, obstacle)| obstacle);
         found.or_else(|| match map.take_place(owner, own) {
@@ -346,11 +371,13 @@ impl CopyCoordinator {
     pub(crate) fn copy_owners(&self) -> Vec<CopyOwner> {
         let state = self.state.lock();
         let own_copy = |(owner, one): (&String, &StoredGeneration)| {
-            let (_, copy) = one.copies.iter().find(|(server, _)| *server == self.own_id)?;
+            let (holder, copy) = one.copies.iter().find(|(holder, _)| self.reads(holder))?;
+            let in_stream = holder == STREAM_HOLDER;
             let boot = state.servers.get(owner).map_or(0, |server| server.boot);
             (one.successor.is_none() && *owner != self.own_id).then(|| CopyOwner {
                 owner: owner.clone(),
                 copy: *copy,
+                in_stream,
                 boot,
             })
         };
@@ -489,12 +516,12 @@ impl CopyCoordinator {
         }
     }
 
-    /// The server whose place this one takes now, and the copy of its log that is here.
+    /// The server whose place this one takes now, and the copy of its log that is here or in a stream.
     pub(crate) fn inheritance(&self) -> Option<CopyName> {
         let state = self.state.lock();
         let own = |one: &StoredGeneration| one.successor.as_deref() == Some(&self.own_id);
         let (owner, generation) = state.map.generations.iter().find(|(_, one)| own(one))?;
-        let copy = generation.copies.iter().find(|(server, _)| *server == self.own_id)?;
+        let copy = generation.copies.iter().find(|(holder, _)| self.reads(holder))?;
         Some((owner.clone(), copy.1))
     }
 

@@ -1,5 +1,5 @@
-//! The threads that keep copies of this server's log on other servers: one that chooses them, and one for each copy,
-//! which sends what is on the disk and asks again and again whether the copy would take more.
+//! The threads that keep copies of this server's log on other servers or in streams: one that chooses them, and one for
+//! each copy, which sends what is on the disk and asks again and again whether the copy would take more.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,60 +13,18 @@ use sandstorm_log::frame::FileKind;
 use sandstorm_log::{ChangeLog, LogShipper, ReplicaBatch, ReplicaError, ReplicaState, boot_time};
 
 use crate::copies_view::{CopiesStatus, CopyStatus, GenerationStatus};
-use crate::copy_coordinator::{CopyCoordinator, CopyName, CopyPosition, KnownPeers};
+use crate::copy_channel::CopyChannel;
+use crate::copy_coordinator::{CopyCoordinator, CopyName, CopyPosition};
+use crate::copy_links::{CopyLink, CopyLinks, candidate, held_of};
 use crate::given_up_copies::GivenUpCopies;
 use crate::limits::{
-    COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FILL_FULL, FILL_REFUSED, FILL_SILENCE, FULL_AGAIN, HEARTBEAT,
-    KEEPER_INTERVAL, LEASE_ON_ARRIVAL, LOG_INTERVAL, REPLACE_AFTER, REPLACE_TAKEN_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
+    COPIES_STALL, COPY_SWEEP_INTERVAL, COUNTED_LEASE, FULL_AGAIN, HEARTBEAT, KEEPER_INTERVAL, LEASE_ON_ARRIVAL,
+    LOG_INTERVAL, REPLACE_AFTER, REPLACE_TAKEN_AFTER, REPLICA_PAUSE, SWEEP_MAP_AGE,
 };
 use crate::lost_place::end_loss;
 use crate::move_coordinator::MoveCoordinator;
-use crate::replica_link::ReplicaLink;
-
-/// A link to a copy.
-struct CopyLink {
-    held: CopyPosition,
-    /// When it was begun.
-    begun: Instant,
-    /// Whether the copy is a new one: it is made, until it has confirmed something.
-    is_new: bool,
-    /// When it has confirmed something last.
-    confirmed: Option<Instant>,
-    /// The position from which the log's files are needed for it.
-    needs_from: u64,
-    behind: u64,
-    trouble: Option<String>,
-    /// Whether it can never be gone on with.
-    is_over: bool,
-    /// Whether its server has no room for more: it has what it had.
-    is_full: bool,
-    stop: Arc<AtomicBool>,
-}
-
-impl CopyLink {
-    fn is_silent(&self, time: Duration) -> bool {
-        self.confirmed.unwrap_or(self.begun).elapsed() >= time
-    }
-
-    /// Whether a new copy is not filled there: it is silent, or refused from the beginning on.
-    fn is_given_up(&self) -> bool {
-        let is_refused = self.confirmed.is_none() && self.trouble.is_some() && self.is_silent(FILL_REFUSED);
-        let is_full = self.is_full && self.begun.elapsed() >= FILL_FULL;
-        self.is_over || is_full || is_refused || self.is_silent(FILL_SILENCE)
-    }
-
-    /// What its server has said, if a new copy was made there and there was no room for all of it.
-    fn overfull(&self) -> Option<String> {
-        self.trouble.clone().filter(|_| self.is_full && self.confirmed.is_some())
-    }
-}
-
-type CopyLinks = BTreeMap<CopyName, CopyLink>;
-
-/// How far the copies are.
-fn held_of(links: &CopyLinks) -> BTreeMap<CopyName, CopyPosition> {
-    links.iter().map(|(name, link)| (name.clone(), link.held)).collect()
-}
+use crate::stream_copies::STREAM_HOLDER;
+use crate::unneeded_streams::StreamCaretaker;
 
 /// What the threads share.
 pub(crate) struct CopyReplication {
@@ -91,6 +49,7 @@ pub(crate) struct CopyReplication {
 pub(crate) struct CopyReplicator {
     keeping: Arc<CopyReplication>,
     thread: Option<JoinHandle<()>>,
+    _caretaker: Option<StreamCaretaker>,
 }
 
 impl std::fmt::Debug for CopyReplicator {
@@ -130,7 +89,10 @@ impl CopyReplicator {
         let thread = std::thread::Builder::new().name("copies".to_owned()).spawn(move || keep(&run))?;
         let _once = keeping.chooser.set(thread.thread().clone());
         keeping.copies.wake_with_the_map(thread.thread().clone());
-        Ok(CopyReplicator { keeping, thread: Some(thread) })
+        let of_links = Arc::downgrade(&keeping);
+        let linked = Box::new(move || Some(of_links.upgrade()?.links.lock().keys().cloned().collect()));
+        let _caretaker = StreamCaretaker::start(&keeping.copies, linked)?;
+        Ok(CopyReplicator { keeping, thread: Some(thread), _caretaker })
     }
 }
 
@@ -173,10 +135,10 @@ fn keep(keeping: &Arc<CopyReplication>) {
             logged = Some(Instant::now());
             match is_stalled {
                 true => tracing::error!(
-                    "no copy of the log on another server confirms what is written: writes to tables of durability \
-                     copies are refused, and answers that wait for copies say that they do not know"
+                    "no copy of the log, on another server or in a stream, confirms what is written: writes to tables of \
+                     durability copies are refused, and answers that wait for copies say that they do not know"
                 ),
-                false => tracing::warn!("copies of the log on other servers confirm what is written again"),
+                false => tracing::warn!("copies of the log confirm what is written again"),
             }
         }
         show(keeping, log.as_ref());
@@ -233,10 +195,13 @@ fn choose(keeping: &Arc<CopyReplication>, log: &Arc<ChangeLog>) {
         }
     }
     let is_new = |name: &CopyName| !needed.contains(name);
-    let gone = |name: &CopyName| !peers.servers.contains_key(&name.0);
+    let in_stream = keeping.copies.streams().is_some();
+    // Where copies are to be elsewhere from this start on, what there is stays until they are.
+    let is_elsewhere = |name: &CopyName| in_stream != (name.0 == STREAM_HOLDER);
+    let gone = |name: &CopyName| is_elsewhere(name) || !in_stream && !peers.servers.contains_key(&name.0);
     let earlier = &mut *keeping.given_up.lock();
     let mut given_up = Vec::new();
-    for (name, link) in links.iter().filter(|(name, link)| is_new(name) && (link.is_given_up() || gone(name))) {
+    for (name, link) in links.iter().filter(|(name, link)| is_new(name) && (link.is_given_up(&name.0) || gone(name))) {
         earlier.note(&name.0, link.overfull(), Instant::now());
         given_up.push(name.clone());
     }
@@ -247,7 +212,8 @@ fn choose(keeping: &Arc<CopyReplication>, log: &Arc<ChangeLog>) {
     };
     let is_well = |name: &CopyName| {
         let link = links.get(name);
-        !gone(name) && link.is_some_and(|link| !link.is_over && !link.is_full && !link.is_silent(patience(name)))
+        let is_well = |link: &CopyLink| !link.is_over && !link.is_full && !link.is_worn;
+        !gone(name) && link.is_some_and(|link| is_well(link) && !link.is_silent(patience(name)))
     };
     let well: Vec<CopyName> = members.iter().filter(|name| is_well(name)).take(keeping.wanted).cloned().collect();
     let filled = |name: &CopyName, link: &CopyLink| {
@@ -266,35 +232,12 @@ fn choose(keeping: &Arc<CopyReplication>, log: &Arc<ChangeLog>) {
     }
     let filling = links.keys().filter(|name| is_new(name)).count();
     if well.len() + filling < keeping.wanted
-        && let Some(server) = candidate(keeping.copies.own_id(), &peers, links, earlier)
+        && let Some(server) = candidate(keeping.copies.own_id(), (&peers, in_stream), links, earlier)
     {
         let name = (server, rand::random::<u64>() >> 1);
         links.insert(name.clone(), start_link(keeping, name, true));
     }
     log.keep_for_copies(links.values().map(|link| link.needs_from).min());
-}
-
-/// The next server behind this one, in the order of their ids, that lives and has no copy. A server on which a copy was
-/// given up comes behind the others: its disk may be full, or its leases differ.
-fn candidate(own: &str, peers: &KnownPeers, links: &CopyLinks, given_up: &GivenUpCopies) -> Option<String> {
-    let now = Instant::now();
-    let free = |may_have_lost: bool| {
-        let has_copy = |id: &String, link: &CopyLink, server: &String| {
-            server == id && !(may_have_lost && link.is_over) && !link.is_silent(FILL_SILENCE)
-        };
-        let is_free = |id: &&String| {
-            peers.live.contains(*id)
-                && !peers.map.draining.contains_key(*id)
-                && *id != own
-                && given_up.may_be_asked(id, now)
-                && !links.iter().any(|((server, _), link)| has_copy(id, link, server))
-        };
-        let (after, before): (Vec<&String>, Vec<&String>) =
-            peers.servers.keys().filter(is_free).partition(|id| id.as_str() > own);
-        after.into_iter().chain(before).min_by_key(|id| given_up.turn(id)).cloned()
-    };
-    // A server whose copy cannot be continued comes last.
-    free(false).or_else(|| free(true))
 }
 
 fn start_link(keeping: &Arc<CopyReplication>, name: CopyName, is_new: bool) -> CopyLink {
@@ -304,35 +247,34 @@ fn start_link(keeping: &Arc<CopyReplication>, name: CopyName, is_new: bool) -> C
     let thread = thread.spawn(move || run_link(&run, &name, &stopped));
     let trouble = thread.as_ref().err().map(ToString::to_string);
     let (held, begun, confirmed) = (CopyPosition::default(), Instant::now(), None);
-    let (needs_from, behind, is_over, is_full) = (0, 0, trouble.is_some(), false);
-    CopyLink { held, begun, is_new, confirmed, needs_from, behind, trouble, is_over, is_full, stop }
+    let (needs_from, behind, is_over, is_full, is_worn) = (0, 0, trouble.is_some(), false, false);
+    CopyLink { held, begun, is_new, confirmed, needs_from, behind, trouble, is_over, is_full, is_worn, stop }
 }
 
 /// The thread of a copy.
 fn run_link(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) {
-    run_until_stopped(keeping, name, stop);
+    let mut channel = None;
+    run_until_stopped(keeping, name, stop, &mut channel);
     if stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
-        remove_given_up(keeping, name);
+        remove_given_up(keeping, name, channel);
     }
 }
 
 /// Has the server remove a copy that no generation has had: what was copied takes its room. Links that have ended are
 /// never begun again. If there is no answer, the server removes it once no question for it has come for long.
-fn remove_given_up(keeping: &CopyReplication, name: &CopyName) {
+fn remove_given_up(keeping: &CopyReplication, name: &CopyName, channel: Option<CopyChannel>) {
     if keeping.copies.needed().contains(name) {
         return;
     }
-    let peers = keeping.copies.peers();
-    let server = peers.servers.get(&name.0);
-    let link = server.map(|server| ReplicaLink::new(keeping.copies.own_id(), name, server, peers.peer_key));
-    if let Some(Ok(mut link)) = link {
+    let known = channel.filter(CopyChannel::outlives_trouble).map(Ok);
+    if let Ok(mut link) = known.unwrap_or_else(|| CopyChannel::once(&keeping.copies, name)) {
         let _later = link.remove(keeping.epoch());
     }
 }
 
-fn run_until_stopped(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) {
+fn run_until_stopped(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool, channel: &mut Option<CopyChannel>) {
     while !stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
-        let ended = ship(keeping, name, stop);
+        let ended = ship(keeping, name, stop, channel);
         let mut links = keeping.links.lock();
         let Some(link) = links.get_mut(name) else { return };
         match ended {
@@ -378,13 +320,18 @@ fn ends_at(state: &ReplicaState) -> u64 {
 }
 
 /// Sends the log to a copy until there is trouble, or the link is to stop.
-fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result<(), LinkEnd> {
+fn ship(
+    keeping: &CopyReplication,
+    name: &CopyName,
+    stop: &AtomicBool,
+    channel: &mut Option<CopyChannel>,
+) -> Result<(), LinkEnd> {
     let again = |why: String| LinkEnd::Again(why);
     let broken = |error: sandstorm_log::LogError| LinkEnd::Again(error.to_string());
-    let peers = keeping.copies.peers();
-    let server = peers.servers.get(&name.0).ok_or_else(|| again("its server has told of no address".to_owned()))?;
-    let own = keeping.copies.own_id();
-    let mut link = ReplicaLink::begin(own, name, server, peers.peer_key).map_err(again)?;
+    let link = match channel {
+        Some(known) if known.outlives_trouble() => known,
+        _ => channel.insert(CopyChannel::begin(&keeping.copies, name).map_err(again)?),
+    };
     let log = keeping.directory.change_log().ok_or_else(|| again("there is no log yet".to_owned()))?;
     let state = link.state(keeping.epoch(), keeping.makes(name))?;
     if keeping.copies.needed().contains(name) && ends_at(&state) < log.copied() {
@@ -396,7 +343,7 @@ fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result
     let mut is_quiet = false;
     while !stop.load(Ordering::Relaxed) && !keeping.stop.load(Ordering::Relaxed) {
         let batch = shipper.next_batch(is_quiet).map_err(broken)?;
-        let Some(asked_ns) = send(keeping, name, (&mut link, &log), (&shipper, &batch), stop)? else { break };
+        let Some(asked_ns) = send(keeping, name, (&mut *link, &log), (&shipper, &batch), stop)? else { break };
         shipper.acknowledge();
         keeping.confirm(name, &log, &shipper, asked_ns);
         if !batch.is_empty() && boot_time() >= Duration::from_nanos(asked_ns) + LEASE_ON_ARRIVAL {
@@ -408,6 +355,7 @@ fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result
         if let Some(trim) = shipper.take_trim() {
             link.trim(keeping.epoch(), trim)?;
         }
+        keeping.note_worn(name, link.is_worn());
         // Not asked again at once: what is written meanwhile would wait for the answer.
         is_quiet = (batch.is_empty() || !shipper.has_more()) && keeping.rest(&log, shipper.sent(), stop);
     }
@@ -420,7 +368,7 @@ fn ship(keeping: &CopyReplication, name: &CopyName, stop: &AtomicBool) -> Result
 fn send(
     keeping: &CopyReplication,
     name: &CopyName,
-    (link, log): (&mut ReplicaLink, &Arc<ChangeLog>),
+    (link, log): (&mut CopyChannel, &Arc<ChangeLog>),
     (shipper, batch): (&LogShipper, &ReplicaBatch),
     stop: &AtomicBool,
 ) -> Result<Option<u64>, LinkEnd> {
@@ -483,6 +431,13 @@ impl CopyReplication {
         {
             // Perhaps it is filled, and writes wait for a copy.
             chooser.unpark();
+        }
+    }
+
+    /// Notes whether another copy is to take the place of one that confirms all.
+    fn note_worn(&self, name: &CopyName, is_worn: bool) {
+        if let Some(link) = self.links.lock().get_mut(name) {
+            link.is_worn = is_worn;
         }
     }
 
@@ -564,24 +519,4 @@ fn sweep(keeping: &CopyReplication) {
         known.is_some_and(|one| one.copies.iter().any(|(server, number)| server == own && number == copy))
     };
     copy_store.remove_unneeded(is_needed, read_at);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::state::ServerState;
-
-    #[test]
-    fn a_server_that_has_not_taken_a_copy_is_asked_again_behind_the_others() {
-        let ids = ["a", "b", "c", "d"].map(str::to_owned);
-        let servers = ids.iter().map(|id| (id.clone(), ServerState::example())).collect();
-        let peers = KnownPeers { servers, live: ids.into_iter().collect(), ..KnownPeers::default() };
-        let next = |given_up: &[&str]| {
-            let mut known = GivenUpCopies::default();
-            given_up.iter().for_each(|id| known.note(id, None, Instant::now()));
-            candidate("b", &peers, &CopyLinks::new(), &known).expect("three others live")
-        };
-        assert_eq!([next(&[]), next(&["c"]), next(&["c", "d"])], ["c", "d", "a"]);
-        assert_eq!([next(&["c", "d", "a"]), next(&["d", "a", "c"])], ["c", "d"]);
-    }
 }

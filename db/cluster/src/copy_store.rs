@@ -17,13 +17,10 @@ use sandstorm_log::{
 use crate::copy_coordinator::CopyName;
 use crate::gone_copies::{GoneCopy, remove_gone, rename_gone};
 use crate::limits::{
-    COPY_FREE_BYTES, COPY_IDLE, COPY_LOCK_WAIT, COPY_NEW_FREE_BYTES, DAMAGE_NOTES, EARLIER_LEASE, LEASE,
+    COPIES_FOLDER, COPY_FREE_BYTES, COPY_IDLE, COPY_LOCK_WAIT, COPY_NEW_FREE_BYTES, DAMAGE_NOTES, EARLIER_LEASE, LEASE,
 };
 use crate::replica_messages::{ReplicaAnswer, ReplicaAsk, ReplicaHead};
 use crate::state::is_server_id;
-
-/// The folder in the state directory.
-pub const COPIES_FOLDER: &str = "copies";
 
 /// A copy that is open.
 pub(crate) struct OpenCopy {

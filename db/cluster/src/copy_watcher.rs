@@ -12,14 +12,17 @@ use sandstorm_catalog::Directory;
 use sandstorm_log::boot_time;
 
 use crate::copies_view::{FailoverNote, SuspectedServer};
-use crate::copy_coordinator::{CopyCoordinator, CopyOwner, MapObstacle, SuccessionRequest};
+use crate::copy_coordinator::{CopyCoordinator, CopyName, CopyOwner, MapObstacle, SuccessionRequest};
 use crate::copy_store::CopyStore;
 use crate::copy_watch::{CopyWatch, LifeAnswer, LifeQuestion, ObservedOwner, TickPace};
 use crate::failover_mode::FailoverMode;
 use crate::life_link::ask_life;
-use crate::limits::{FAILED_TICKS, IDLE_WATCH_TICK, LEASE, PLACE_MAP_AGE, PLACE_WISH_AGE, PROBATION, WATCH_TICK};
+use crate::limits::{
+    FAILED_TICKS, IDLE_WATCH_TICK, LEASE, PLACE_MAP_AGE, PLACE_WISH_AGE, PROBATION, STREAM_OWNER_TICKS, WATCH_TICK,
+};
 use crate::losing_tables::losing_tables;
 use crate::move_coordinator::MoveCoordinator;
+use crate::stream_copies::STREAM_HOLDER;
 
 /// Names of tables that an obstacle has, at most.
 const TABLES_SHOWN: usize = 3;
@@ -68,6 +71,8 @@ enum SuccessionObstacle {
     Map(MapObstacle),
     /// The copy that would be read has confirmed nothing since it was opened, or not what it was asked last.
     CopyIsUnsure,
+    /// The copy that would be read is in a stream, and no stream confirms anything to this server now.
+    StreamsAreSilent,
     /// Changes of tables are to be applied here first.
     DirectoryIsOld,
     LosesRecords(Vec<String>),
@@ -84,6 +89,9 @@ impl std::fmt::Display for SuccessionObstacle {
             SuccessionObstacle::CopyIsUnsure => {
                 "the copy here that would be read has confirmed nothing since this server has begun, was refused, or is \
                  damaged: it may have less than it had confirmed"
+            }
+            SuccessionObstacle::StreamsAreSilent => {
+                "its log is in a stream, and the NATS servers confirm nothing to this server now"
             }
             SuccessionObstacle::DirectoryIsOld => "changes of tables are to be applied here first",
             SuccessionObstacle::LosesRecords(tables) => {
@@ -150,6 +158,9 @@ struct WatcherLoop {
     mode: FailoverMode,
     watch: CopyWatch,
     gone: BTreeMap<String, DeadOwner>,
+    /// Ticks so far, and the one in which an owner that was asked has answered last that it serves.
+    ticks: u64,
+    served: BTreeMap<String, u64>,
     answers: (Sender<LifeReply>, Receiver<LifeReply>),
     /// Ticks since a third server has answered, and whether some are asked.
     reached: Option<u64>,
@@ -194,6 +205,8 @@ impl WatcherLoop {
             mode,
             watch: CopyWatch::default(),
             gone: BTreeMap::new(),
+            ticks: 0,
+            served: BTreeMap::new(),
             answers: channel(),
             reached: None,
             asks_others: 0,
@@ -230,9 +243,19 @@ impl WatcherLoop {
         self.others_pause = self.others_pause.saturating_sub(1);
         let coordinator = Arc::clone(&self.coordinator);
         let Some(copy_store) = coordinator.copies_view().copy_store() else { return };
+        self.ticks += 1;
+        if pace == TickPace::Slept {
+            self.served.clear();
+        }
+        let (ticks, served) = (self.ticks, &self.served);
         let seen = |one: &CopyOwner| {
-            let heard = copy_store.heard(&(one.owner.clone(), one.copy));
             let (owner, boot) = (one.owner.clone(), one.boot);
+            // One whose log is in a stream asks nothing here: it is asked now and then.
+            if one.in_stream {
+                let is_asking = served.get(&owner).is_some_and(|at| ticks < at + STREAM_OWNER_TICKS);
+                return ObservedOwner { owner, boot, questions: 0, is_asking };
+            }
+            let heard = copy_store.heard(&(one.owner.clone(), one.copy));
             ObservedOwner { owner, boot, questions: heard.questions, is_asking: heard.asking > 0 }
         };
         let seen: Vec<ObservedOwner> = owners.iter().map(seen).collect();
@@ -248,7 +271,12 @@ impl WatcherLoop {
         }
         while let Ok((asked, answer)) = self.answers.1.try_recv() {
             match asked {
-                AskedServer::Owner(question) => self.watch.answer(&question, answer),
+                AskedServer::Owner(question) => {
+                    self.watch.answer(&question, answer);
+                    if answer == LifeAnswer::Serves && pace != TickPace::Slept {
+                        self.served.insert(question.owner, self.ticks);
+                    }
+                }
                 AskedServer::Other => {
                     self.asks_others = self.asks_others.saturating_sub(1);
                     // What was asked before this server has slept says nothing.
@@ -272,8 +300,10 @@ impl WatcherLoop {
         let mut request = None;
         for (owner, boot) in &gone {
             // The one that is read, which may be of another log than the one that is watched.
-            let copy = self.copies.place_copy(owner).filter(|copy| copy_store.heard(copy).confirms);
-            let obstacle = self.obstacle((owner, *boot), copy.is_some(), directory_revision);
+            let copy = self.copies.place_copy(owner);
+            let doubt = self.doubt_of(copy.as_ref(), copy_store);
+            let copy = copy.filter(|_| doubt.is_none());
+            let obstacle = self.obstacle((owner, *boot), doubt, directory_revision);
             if let Some(copy) = copy.filter(|_| obstacle.is_none() && request.is_none()) {
                 let (until, silent_ms) = (Instant::now() + PLACE_WISH_AGE, self.silent_ms(owner));
                 let (owner, boot) = (owner.clone(), *boot);
@@ -307,11 +337,23 @@ impl WatcherLoop {
         }
     }
 
+    /// What speaks against a copy that would be read.
+    fn doubt_of(&self, copy: Option<&CopyName>, copy_store: &CopyStore) -> Option<SuccessionObstacle> {
+        let Some(copy) = copy else { return Some(SuccessionObstacle::CopyIsUnsure) };
+        if !self.copies.is_in_stream(copy) {
+            return (!copy_store.heard(copy).confirms).then_some(SuccessionObstacle::CopyIsUnsure);
+        }
+        // What a stream had confirmed, it has. While none can be read, no server would serve a place that is taken.
+        let status = self.coordinator.copies_view().status();
+        let confirms = status.copies.iter().any(|copy| copy.server == STREAM_HOLDER && copy.confirms());
+        (!confirms).then_some(SuccessionObstacle::StreamsAreSilent)
+    }
+
     /// Why this server does not take a place by itself.
     fn obstacle(
         &mut self,
         (owner, boot): (&str, u64),
-        is_sure: bool,
+        doubt: Option<SuccessionObstacle>,
         directory_revision: u64,
     ) -> Option<SuccessionObstacle> {
         if self.mode == FailoverMode::ByCommand {
@@ -322,8 +364,8 @@ impl WatcherLoop {
         if let Some(obstacle) = self.copies.place_hurdle(owner, boot, since) {
             return Some(SuccessionObstacle::Map(obstacle));
         }
-        if !is_sure {
-            return Some(SuccessionObstacle::CopyIsUnsure);
+        if doubt.is_some() {
+            return doubt;
         }
         if self.directory.is_behind(directory_revision) {
             return Some(SuccessionObstacle::DirectoryIsOld);

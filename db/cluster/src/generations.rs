@@ -11,6 +11,7 @@ use crate::broken_rules::{MemberRule, is_broken};
 use crate::slot_moves::overlap;
 use crate::slot_plans::{KnownServers, count, new_move};
 use crate::state::{StoredGeneration, StoredMove, StoredSlots};
+use crate::stream_copies::STREAM_HOLDER;
 
 impl StoredSlots {
     /// With this start of a server in its generation; `None`: it is there, or has none.
@@ -100,18 +101,26 @@ impl StoredSlots {
             format!("no other server has a copy of the log of server {owner}: nothing can take its place")
         })?;
         let lives = |server: &str| known.live.contains(server) && known.all.contains_key(server) && server != owner;
-        let candidates = generation.copies.iter().map(|(server, _)| server.as_str());
+        // What is in a stream each of the others can read that is told of streams.
+        let in_stream = generation.copies.iter().any(|(holder, _)| holder == STREAM_HOLDER);
+        let readers = known.all.iter().filter(|(id, server)| in_stream && server.reads_streams && *id != owner);
+        let holders = generation.copies.iter().map(|(holder, _)| holder).filter(|holder| *holder != STREAM_HOLDER);
+        let candidates = holders.chain(readers.map(|(id, _)| id)).map(String::as_str);
         let successor = match to {
             Some(to) if !candidates.clone().any(|server| server == to) => {
                 let with: Vec<&str> = candidates.collect();
-                return Err(format!("server {to} has no copy of that log; these have one: {}", with.join(", ")));
+                return Err(format!("server {to} cannot read a copy of that log; these can: {}", with.join(", ")));
             }
             Some(to) if !lives(to) => return Err(format!("server {to} is silent")),
             Some(to) => Some(to),
             // The one with the fewest slots.
             None => candidates.filter(|server| lives(server)).min_by_key(|server| count(self.spans_of(server))),
         };
-        let successor = successor.ok_or("none of the servers with a copy of that log lives")?.to_owned();
+        let successor = successor.ok_or(match in_stream {
+            true => "no other server lives that was started with --cluster-streams: that log is in a stream",
+            false => "none of the servers with a copy of that log lives",
+        })?;
+        let successor = successor.to_owned();
         if let Some((other, _)) = self.succession().filter(|(other, _)| *other != owner) {
             return Err(format!("another server takes the place of server {other}: wait until that is over"));
         }
@@ -127,7 +136,9 @@ impl StoredSlots {
         let first = self.place_to_take(owner)?;
         let has_copy = |of: &str| {
             let known = self.generations.get(of);
-            known.is_some_and(|one| one.copies.iter().any(|(server, _)| server == successor))
+            // Whether the successor can read a stream it has looked at itself.
+            let is_its = |holder: &String| holder == successor || holder == STREAM_HOLDER;
+            known.is_some_and(|one| one.copies.iter().any(|(holder, _)| is_its(holder)))
         };
         if !may || first == successor || !has_copy(first) || self.spans_of(first).next().is_none() {
             return None;

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Begins the name of the folder of a copy that is being removed: what is left of one after a stop is no copy.
-pub(crate) const GONE_PREFIX: &str = ".gone-";
+use crate::limits::GONE_PREFIX;
 
 /// Removes the folders of copies whose removal was not ended.
 pub(crate) fn remove_gone(copies: &Path) {

@@ -21,8 +21,10 @@ pub mod change_calls;
 #[cfg(test)]
 mod copies_tests;
 pub mod copies_view;
+mod copy_channel;
 mod copy_coordinator;
 mod copy_format;
+mod copy_links;
 #[cfg(test)]
 mod copy_model;
 mod copy_notes;
@@ -44,7 +46,7 @@ mod forwarder;
 mod generations;
 mod given_up_copies;
 mod gone_copies;
-mod inherited_calls;
+mod inherited_log;
 mod kept_changes;
 mod last_changes;
 mod life_link;
@@ -84,7 +86,9 @@ pub mod slot_split;
 mod slot_split_tests;
 mod source_walk;
 mod state;
+mod stream_copies;
 mod succession;
+mod unneeded_streams;
 
 pub use access::{EtcdAccess, EtcdAccessError, EtcdEndpoint};
 pub use address::ClusterAddress;
@@ -97,4 +101,6 @@ pub use forwarder::ClusterForwarder;
 pub use life_link::LIFE_PATH;
 pub use log_scrubber::LogScrubber;
 pub use move_coordinator::MoveCoordinator;
+pub use sandstorm_jetstream::{NatsAccess, NatsAddress};
 pub use state::{SERVER_ID_FILE, server_id};
+pub use stream_copies::{STREAM_HOLDER, StreamSettings};

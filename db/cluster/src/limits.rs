@@ -34,8 +34,6 @@ pub const ARTIFACT_BYTES: usize = 16 << 20;
 pub const VERSION_TRIES: usize = 16;
 /// Endpoints of an address, at most. An etcd has seven members at most.
 pub const ENDPOINTS: usize = 7;
-/// Bytes of a file with a certificate, a key or a password, at most.
-pub const ACCESS_FILE_BYTES: u64 = 64 << 10;
 /// Ids of removed servers that are kept, so that what starts with one is refused. A cluster has 64 servers at most.
 pub const REMOVED_SERVERS: usize = 1_024;
 /// Times that a change of the map of slots is made anew because another one was faster. Each server makes some in a
@@ -157,6 +155,11 @@ pub const KEPT_CHANGES_BYTES: usize = 64 << 20;
 pub const INHERITED_CALLS_BYTES: u64 = 128 << 20;
 /// Time between two looks at how the copies are.
 pub const KEEPER_INTERVAL: Duration = Duration::from_millis(50);
+/// The folder of copies in the state directory.
+pub const COPIES_FOLDER: &str = "copies";
+/// Begins the name of the folder of a copy that is being removed, or that is written to be read once: what is left of
+/// one after a stop is no copy.
+pub const GONE_PREFIX: &str = ".gone-";
 /// Time after which a copy that no generation has and no owner asks is removed.
 pub const COPY_IDLE: Duration = Duration::from_secs(600);
 /// Time for which a question about a copy waits for another one that uses the copy, before it fails:
@@ -167,6 +170,10 @@ pub const COPY_LOCK_WAIT: Duration = Duration::from_secs(1);
 pub const SWEEP_MAP_AGE: Duration = Duration::from_secs(5);
 /// Time between two looks for such copies.
 pub const COPY_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
+/// Time between two tries to remove streams that are needed no more, while there are some.
+pub const STREAM_CARE_TICK: Duration = Duration::from_secs(1);
+/// Time between two looks at a stream that keeps less than it has to: writes are refused until that is over.
+pub const STREAM_FAULT_LOOK: Duration = Duration::from_secs(2);
 /// Time after which a connection for questions about a copy ends that has none: its owner asks every [`HEARTBEAT`].
 pub const COPY_STREAM_IDLE: Duration = Duration::from_secs(10);
 /// Bytes of the head of the answer that begins such a connection, at most.
@@ -226,6 +233,9 @@ pub const UNANSWERED_QUESTIONS: u32 = 2;
 pub const FAILED_TICKS: u64 = 10;
 /// Ticks after which an owner that is gone is asked again: half a second.
 pub const ASK_AGAIN_TICKS: u64 = 25;
+/// Ticks for which the answer counts that an owner serves whose log is in a stream, half a second: it sends this server
+/// nothing, and each server that could take its place asks it so often.
+pub const STREAM_OWNER_TICKS: u64 = 25;
 /// Age of the map above which no place is taken: some looks of [`POLL_INTERVAL`].
 pub const PLACE_MAP_AGE: Duration = Duration::from_millis(500);
 /// Time for which the request to take a place holds, unless it is made again in the next tick.

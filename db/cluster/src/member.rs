@@ -151,8 +151,19 @@ impl ClusterMember {
     pub fn set_addresses(&mut self, addresses: &MemberAddresses) {
         let MemberAddresses { data, redis, memcached, control, fingerprint } = addresses.clone();
         let (format, boot, directory, taken_over) = (FORMAT, self.coordinator.boot(), String::new(), 0);
-        self.own =
-            Some(ServerState { format, boot, data, redis, memcached, control, fingerprint, directory, taken_over });
+        let own = ServerState {
+            format,
+            boot,
+            data,
+            redis,
+            memcached,
+            control,
+            fingerprint,
+            directory,
+            taken_over,
+            reads_streams: self.copies.streams().is_some(),
+        };
+        self.own = Some(own);
     }
 
     /// Sets the digest of the server's tenants, tables and extensions, which is told in the next step.

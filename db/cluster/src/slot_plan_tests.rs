@@ -10,6 +10,7 @@ use sandstorm_store::slots::SlotSpan;
 
 use crate::slot_plans::{KnownServers, ServerChange, count};
 use crate::state::{ServerState, StoredMove, StoredSlots};
+use crate::stream_copies::STREAM_HOLDER;
 
 const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -203,6 +204,24 @@ fn a_succession_ends_where_one_of_the_two_servers_is_removed() {
     let live = ids(&["c"]);
     let again = ended.fail_over("a", None, KnownServers { all: &all, live: &live }).unwrap();
     assert_eq!(again.succession(), Some(("a", "c")));
+}
+
+#[test]
+fn the_place_of_a_server_whose_log_is_in_a_stream_goes_to_one_that_reads_streams() {
+    let mut all = servers();
+    let map = divided(&["a", "b", "c"]).set_copies("a", 1, &[(STREAM_HOLDER.to_owned(), 5)]).unwrap();
+    let live = ids(&["b", "c"]);
+    let fail_over = |all: &BTreeMap<String, ServerState>, to| {
+        map.fail_over("a", to, KnownServers { all, live: &live })
+            .map(|map| map.succession().map(|(_, to)| to.to_owned()))
+    };
+    assert!(fail_over(&all, None).unwrap_err().contains("--cluster-streams"));
+    all.get_mut("a").unwrap().reads_streams = true;
+    assert!(fail_over(&all, None).unwrap_err().contains("--cluster-streams"), "it is the one that is gone");
+    all.get_mut("c").unwrap().reads_streams = true;
+    assert_eq!(fail_over(&all, None), Ok(Some("c".to_owned())));
+    let refused = fail_over(&all, Some("b")).unwrap_err();
+    assert!(refused.contains("these can: c"), "{refused}");
 }
 
 #[test]

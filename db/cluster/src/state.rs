@@ -150,6 +150,9 @@ pub(crate) struct ServerState {
     /// The revision of the newest change of the directory that it has taken over.
     #[serde(default)]
     pub(crate) taken_over: u64,
+    /// Whether it reads copies in streams. Versions that know of none read no state of one that does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) reads_streams: bool,
 }
 
 #[cfg(test)]
@@ -166,6 +169,7 @@ impl ServerState {
             fingerprint: String::new(),
             directory: String::new(),
             taken_over: 0,
+            reads_streams: false,
         }
     }
 }

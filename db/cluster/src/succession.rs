@@ -24,7 +24,7 @@ use crate::called_positions::CalledPositions;
 use crate::copies_view::FailoverNote;
 use crate::copy_coordinator::{CopyCoordinator, CopyName};
 use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, EmptiedTable};
-use crate::inherited_calls::{InheritedCalls, table_triggers};
+use crate::inherited_log::InheritedLog;
 use crate::kept_changes::{ChangeVisit, read_last_changes};
 use crate::limits::{
     COPY_PAGE_BYTES, INHERITED_CALLS_BYTES, KEEPER_INTERVAL, KEPT_CHANGES_BYTES, LOG_INTERVAL, REPLICA_PAUSE,
@@ -150,8 +150,8 @@ impl SuccessorLoop {
         // Afterwards the map tells no more whether an operator has asked for it.
         let is_automatic = self.copies.is_on_probation(&name.0);
         let coordinator = Arc::clone(&self.coordinator);
-        let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
-        let left = copy_store.seal(name).map_err(|error| error.to_string())?;
+        let mut log = InheritedLog::of(&self.copies, &coordinator, name)?;
+        let left = log.seal(name)?;
         let mut parts = vec![("seal", begun.elapsed())];
         let until = Instant::now() + left;
         while Instant::now() < until {
@@ -168,7 +168,7 @@ impl SuccessorLoop {
         self.own.begin_clearing();
         while self.again(name, |own| own.clear(&spans))? {}
         parts.push(("clear", begun.elapsed()));
-        let (tables, called) = self.inherit(name, &spans)?;
+        let tables = self.inherit(name, &mut log, &spans)?;
         parts.push(("records", begun.elapsed()));
         self.inherit_calls(name, called)?;
         parts.push(("calls", begun.elapsed()));
@@ -188,6 +188,7 @@ impl SuccessorLoop {
             // This server's log has all of these records now, and its copies are what the next successor reads.
             self.directory.checkpoint_requests().suggest();
             self.coordinator.copies_view().note_failover(FailoverNote::done(&name.0, is_automatic, &took));
+            log.remove(name);
         }
         self.logged = None;
         Ok(())
@@ -216,51 +217,27 @@ impl SuccessorLoop {
         }
     }
 
-    /// Has this server's log tell of what the triggers of the other one have not called for, once.
-    fn inherit_calls(&mut self, name: &CopyName, called: CalledPositions) -> Result<(), String> {
-        let serials = table_triggers(&self.directory);
-        let Some(log) = self.directory.change_log() else { return Ok(()) };
-        if serials.is_empty() || self.called.as_ref() == Some(name) {
-            return Ok(());
-        }
-        let coordinator = Arc::clone(&self.coordinator);
-        let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
-        let caller = coordinator.calls().caller();
-        if let Some(Err(error)) = caller.map(|caller| caller.take_over()) {
-            // A trigger that was made just now may not be called for what is told here.
-            tracing::warn!("not all triggers of the cluster are here while a place is taken: {error}");
-        }
-        let check = || self.check(name);
-        let most_bytes = INHERITED_CALLS_BYTES;
-        let inherited = InheritedCalls { copy_store, name, log: &log, most_bytes, check: &check };
-        for (serial, why) in inherited.take_over(&serials, called)? {
-            tracing::warn!("not all calls of a trigger are taken over: {why}");
-            caller.into_iter().for_each(|caller| caller.lose(serial, &why));
-        }
-        self.called = Some(name.clone());
-        Ok(())
-    }
-
-    /// Makes the records of a copy this server's own. Returns the tables, with versions behind all that were given, and
-    /// the positions of triggers.
-    fn inherit(&mut self, name: &CopyName, spans: &[SlotSpan]) -> Result<(Vec<CopiedTable>, CalledPositions), String> {
+    /// Makes the records of a copy this server's own. Returns the tables, with versions behind all that were given.
+    fn inherit(
+        &mut self,
+        name: &CopyName,
+        log: &mut InheritedLog,
+        spans: &[SlotSpan],
+    ) -> Result<Vec<CopiedTable>, String> {
         let AgreedLogNumbers { tables, unsettled } = self.directory.log_numbers()?;
         let inherited = |(number, (tenant, entry))| (number, InheritedTable { tenant, entry });
         let known: HashMap<u64, InheritedTable> = tables.into_iter().map(inherited).collect();
-        let coordinator = Arc::clone(&self.coordinator);
-        let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
         let (copies, stop) = (Arc::clone(&self.copies), Arc::clone(&self.stop));
         let mut called = CalledPositions::default();
         let read = |visit: &mut ChangeVisit<'_>| {
             let mut looked = 0_u64;
-            let read = copy_store.read(name, &mut |change| {
+            log.read(name, &mut |change| {
                 looked += 1;
                 if looked.is_multiple_of(CHANGES_BETWEEN_CHECKS) {
                     check(&copies, &stop, name)?;
                 }
-                if called.note(change) { Ok(()) } else { visit(change) }
-            });
-            read.map_err(|error| error.to_string())
+                visit(change)
+            })
         };
         let mut taken = TakenCopy { spans, known, unsettled, page: CopyAnswer::default() };
         let make = |change: &LoggedChange<'_>| self.inherit_change(name, change, &mut taken);

@@ -73,7 +73,7 @@ pub use otlp::OtlpSettings;
 use protocol_ports::PortSection;
 pub use protocol_ports::{parse_listen, parse_socket_mode};
 pub(crate) use push_target::origin_of;
-pub use sandstorm_cluster::EtcdAccess;
+pub use sandstorm_cluster::{EtcdAccess, NatsAccess};
 pub use state_dir::{
     CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
     read_operator_token, write_operator_token, write_private,
@@ -247,8 +247,10 @@ struct ConfigFile {
     cluster_servers: Option<usize>,
     cluster_host: Option<IpAddr>,
     cluster_copies: Option<usize>,
+    cluster_streams: Option<String>,
     cluster_failover: Option<String>,
     etcd: EtcdAccess,
+    nats: NatsAccess,
     limits: LimitsSection,
     durability: DurabilitySection,
     log: LogSection,
@@ -333,7 +335,8 @@ impl ServerSettings {
         let data = over.data.or(file.data).unwrap_or(DEFAULT_DATA);
         let (servers, host, copies) = (file.cluster_servers, file.cluster_host, file.cluster_copies);
         let (cluster, failover, etcd) = (file.cluster, file.cluster_failover, file.etcd);
-        let cluster = ClusterOverrides { cluster, servers, host, copies, failover, etcd };
+        let (streams, nats) = (file.cluster_streams, file.nats);
+        let cluster = ClusterOverrides { cluster, servers, host, copies, failover, etcd, streams, nats };
         let config = ServerSettings {
             data: net.data(data),
             net,

@@ -264,7 +264,7 @@ impl PreparedDataPlane {
         let PreparedDataPlane { epochs, directory } = self;
         let joining = match (&config.cluster, directory.slots()) {
             (Some(cluster), Some(slots)) => {
-                let (etcd, own) = (cluster.endpoint()?, (config.state.as_path(), cluster.copies));
+                let (etcd, own) = (cluster.endpoint()?, (config.state.as_path(), cluster.copies.clone()));
                 let joining = JoiningServer::read(&etcd, cluster.founders, slots, own)?;
                 check_records(&directory, slots, cluster.founders)?;
                 Some(joining)

@@ -1,6 +1,5 @@
 //! What it takes to reach a NATS server: TLS, and a user with a password.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,8 +8,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use serde::Deserialize;
 
+use crate::access_file::{read_access_text, read_password};
 use crate::address::NatsAddress;
-use crate::limits::ACCESS_FILE_BYTES;
 
 /// The files and the user with which NATS servers are reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -48,15 +47,6 @@ impl std::fmt::Debug for NatsEndpoint {
     }
 }
 
-fn text_of(path: &Path) -> Result<String, String> {
-    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let found = fs::metadata(path).map_err(|error| failed(&error))?;
-    if !found.is_file() || found.len() > ACCESS_FILE_BYTES {
-        return Err(failed(&"is no file of at most 64 KiB"));
-    }
-    fs::read_to_string(path).map_err(|error| failed(&error))
-}
-
 impl NatsAccess {
     /// Looks whether what is set goes together.
     ///
@@ -82,13 +72,7 @@ impl NatsAccess {
     pub fn read(&self, address: &NatsAddress) -> Result<NatsEndpoint, String> {
         self.check(address)?;
         let user = match (&self.user, &self.password_file) {
-            (Some(name), Some(path)) => {
-                let password = text_of(path)?.trim_end_matches(['\r', '\n']).to_owned();
-                if password.is_empty() {
-                    return Err(format!("{}: is empty", path.display()));
-                }
-                Some(NatsUser { name: name.clone(), password })
-            }
+            (Some(name), Some(path)) => Some(NatsUser { name: name.clone(), password: read_password(path)? }),
             _ => None,
         };
         let tls = self.ca.as_deref().map(tls_config).transpose()?;
@@ -97,7 +81,7 @@ impl NatsAccess {
 }
 
 fn tls_config(ca: &Path) -> Result<Arc<ClientConfig>, String> {
-    let text = text_of(ca)?;
+    let text = read_access_text(ca)?;
     let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", ca.display());
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
@@ -115,6 +99,8 @@ fn tls_config(ca: &Path) -> Result<Arc<ClientConfig>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod access_file;
 mod address;
 mod broken_rules;
 mod connection;
@@ -25,8 +26,9 @@ mod sync_check;
 mod tests;
 
 pub use access::{NatsAccess, NatsEndpoint};
+pub use access_file::{read_access_text, read_password};
 pub use address::NatsAddress;
 pub use nats_stream::NatsStream;
 pub use stream_replica::{StagingFolder, StreamReplica};
 pub use stream_store::{MessageVisitor, StreamBounds, StreamError, StreamStore};
-pub use sync_check::check_sync;
+pub use sync_check::MonitorsReport;

@@ -28,6 +28,8 @@ pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 pub const READ_MESSAGES: u64 = 256;
 /// Bytes that are asked for at once, at most.
 pub const READ_BYTES: usize = 4 << 20;
+/// Pages of a list of streams that are asked for, at most: JetStream's have 1024 names.
+pub const NAME_PAGES: usize = 64;
 /// Times that a change is tried again which another one has forestalled.
 pub const RACE_TRIES: u32 = 16;
 /// Bytes of a message that is a question, with its headers, about.

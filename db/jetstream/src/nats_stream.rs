@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::access::NatsEndpoint;
 use crate::connection::{NatsConnection, NatsReply};
 use crate::limits::{
-    ATTEMPT_TIMEOUT, DUPLICATE_WINDOW, PART_BYTES, PART_MARGIN_BYTES, READ_BYTES, READ_MESSAGES, REPEAT_PAUSE,
-    REQUEST_TIMEOUT,
+    ATTEMPT_TIMEOUT, DUPLICATE_WINDOW, NAME_PAGES, PART_BYTES, PART_MARGIN_BYTES, READ_BYTES, READ_MESSAGES,
+    REPEAT_PAUSE, REQUEST_TIMEOUT,
 };
 use crate::stream_store::{MessageVisitor, StreamBounds, StreamError, StreamStore};
 
@@ -83,8 +83,9 @@ struct ApiAnswer {
     state: StreamTold,
     config: ConfigTold,
     cluster: Option<ClusterTold>,
-    /// Names of streams.
+    /// Names of streams, and how many there are of them all.
     streams: Option<Vec<String>>,
+    total: usize,
 }
 
 /// See the head of this file.
@@ -207,16 +208,34 @@ impl NatsStream {
         self.api(&subject, b"").map(drop)
     }
 
-    /// Returns the names of the copies of this one's owner that have streams.
+    /// Returns the owners and names of all copies that have streams under the address's name.
     ///
     /// # Errors
     /// [`StreamError`].
-    pub fn copies(&mut self) -> Result<Vec<String>, StreamError> {
-        let of_all = self.subject.rsplit_once('.').map_or("", |(of_all, _)| of_all);
-        let question = json!({ "subject": format!("{of_all}.*") }).to_string();
-        let prefix = of_all.trim_start_matches("sandstorm.").replace('.', "-") + "-";
-        let told = self.api("$JS.API.STREAM.NAMES", question.as_bytes())?.streams.unwrap_or_default();
-        Ok(told.iter().filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect())
+    pub fn all_copies(&mut self) -> Result<Vec<(String, String)>, StreamError> {
+        let of = self.endpoint.address.name.clone();
+        let told = self.names(&format!("sandstorm.{of}.>"))?;
+        let copy = |name: &String| {
+            let (owner, copy) = name.strip_prefix(&of)?.strip_prefix('-')?.split_once('-')?;
+            Some((owner.to_owned(), copy.to_owned()))
+        };
+        Ok(told.iter().filter_map(copy).collect())
+    }
+
+    /// The names of the streams with such a subject. A list that changes meanwhile may lack some.
+    fn names(&mut self, subject: &str) -> Result<Vec<String>, StreamError> {
+        let mut found = Vec::new();
+        for _ in 0..NAME_PAGES {
+            let question = json!({ "subject": subject, "offset": found.len() }).to_string();
+            let told = self.api("$JS.API.STREAM.NAMES", question.as_bytes())?;
+            let page = told.streams.unwrap_or_default();
+            let is_last = page.is_empty() || found.len() + page.len() >= told.total;
+            found.extend(page);
+            if is_last {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     fn info(&mut self) -> Result<ApiAnswer, StreamError> {

@@ -13,7 +13,7 @@ use sandstorm_log::{LogReplica, ReplicaBatch, ReplicaError, ReplicaState};
 use crate::limits::REQUEST_TIMEOUT;
 use crate::stream_replica::StreamReplica;
 use crate::stream_store::{StreamError, StreamStore};
-use crate::sync_check::check_sync;
+use crate::sync_check::MonitorsReport;
 use crate::{NatsAccess, NatsAddress, NatsStream};
 
 /// Time for servers that start, and elect a leader, on a busy machine.
@@ -163,8 +163,10 @@ fn three_servers_do_what_every_replica_has_to_do_and_lose_nothing_when_they_are_
     }
     let mut servers = NatsServers::start(SERVERS, ", sync_interval: always");
     let mut stream = servers.made(3);
-    assert_eq!(check_sync(&servers.monitors(), &stream.peers().unwrap()), Ok(()));
-    let refused = check_sync(&servers.monitors()[1..], &stream.peers().unwrap()).unwrap_err();
+    let report = MonitorsReport::ask(&servers.monitors()).unwrap();
+    assert_eq!((report.check_all(3), report.check_new(&stream.peers().unwrap())), (Ok(()), Ok(())));
+    let fewer = MonitorsReport::ask(&servers.monitors()[1..]).unwrap();
+    let refused = fewer.check_known(&stream.peers().unwrap()).unwrap_err();
     assert!(refused.contains("n0"), "{refused}");
     conforms(&mut servers).unwrap_or_else(|why| panic!("{why}"));
     for seed in 0..2 {
@@ -209,17 +211,12 @@ fn what_keeps_less_than_was_asked_for_is_refused() {
         return;
     }
     let servers = NatsServers::start(1, "");
-    let refused = check_sync(&servers.monitors(), &[]);
     let begun = Instant::now();
     let refused = loop {
-        match &refused {
-            Err(why) if why.contains("sync_interval: always") => break why.clone(),
-            _ => assert!(begun.elapsed() < PATIENCE, "{refused:?}"),
-        }
-        if let Err(why) = check_sync(&servers.monitors(), &[])
-            && why.contains("sync_interval: always")
-        {
-            break why;
+        // It may not be there yet.
+        match MonitorsReport::ask(&servers.monitors()) {
+            Err(why) if why.contains("sync_interval: always") => break why,
+            told => assert!(begun.elapsed() < PATIENCE, "{told:?}"),
         }
         std::thread::sleep(Duration::from_millis(50));
     };
@@ -227,14 +224,19 @@ fn what_keeps_less_than_was_asked_for_is_refused() {
     // One copy, for trying out; three of one server are refused, and a stream of one is none of three.
     let mut stream = servers.made(1);
     assert_eq!(stream.peers(), Ok(vec!["n0".to_owned()]));
-    assert_eq!(stream.copies(), Ok(vec!["1".to_owned()]));
+    let all = vec![("log".to_owned(), "1".to_owned())];
+    assert_eq!(stream.all_copies(), Ok(all));
     assert!(matches!(stream.check(3), Err(StreamError::Refused(why)) if why.contains("1 replicas, not 3")));
     stream.remove().unwrap();
-    assert_eq!((stream.bounds(), stream.copies()), (Err(StreamError::Missing), Ok(Vec::new())));
+    assert_eq!((stream.bounds(), stream.all_copies()), (Err(StreamError::Missing), Ok(Vec::new())));
     assert!(matches!(stream.make(3), Err(StreamError::Refused(_) | StreamError::Full(_))));
     let mut gone = servers.replica(PATIENCE);
     assert_eq!(gone.state(1), Err(ReplicaError::Missing));
 }
+
+/// What a user has to be allowed, as docs/cluster.md has it.
+const RIGHTS: &str = "publish: [\"$JS.API.STREAM.>\", \"$JS.API.DIRECT.GET.>\", \"sandstorm.>\"], \
+                      subscribe: [\"_INBOX.>\"]";
 
 #[test]
 fn servers_are_spoken_to_over_tls_by_a_user() {
@@ -251,7 +253,8 @@ fn servers_are_spoken_to_over_tls_by_a_user() {
     std::fs::write(at("wrong"), "falsch\n").unwrap();
     let (certificate, password) = (at("certificate.pem"), at("password"));
     let more = format!(
-        "tls {{ cert_file: {certificate:?}, key_file: {:?} }}\nauthorization {{ user: shop, password: geheim }}",
+        "tls {{ cert_file: {certificate:?}, key_file: {:?} }}\n\
+         authorization {{ users: [{{ user: shop, password: geheim, permissions: {{ {RIGHTS} }} }}] }}",
         at("key.pem")
     );
     let wrong = at("wrong");
@@ -265,6 +268,17 @@ fn servers_are_spoken_to_over_tls_by_a_user() {
     let mut made = stream("natss", &password, Some(&certificate)).with_patience(PATIENCE);
     made.make(1).unwrap();
     assert_eq!(made.publish(0, "first", b"message"), Ok(1));
+    assert_eq!(made.publish(1, "second", b"another"), Ok(2));
+    let mut read = Vec::new();
+    made.read(1, 2, &mut |sequence, message| {
+        read.push((sequence, message.to_vec()));
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(read, [(1, b"message".to_vec()), (2, b"another".to_vec())]);
+    made.purge_before(2).unwrap();
+    assert_eq!(made.all_copies().map(|all| all.len()), Ok(1));
+    made.remove().unwrap();
     // A user with another password, and one without TLS.
     let refused = stream("natss", &wrong, Some(&certificate)).bounds().unwrap_err().to_string();
     assert!(refused.contains("Authorization"), "{refused}");

@@ -291,10 +291,12 @@ impl<S: StreamStore> StreamReplica<S> {
     }
 
     /// Why a message is never the next one.
-    fn outrun(&self) -> ReplicaError {
+    fn outrun(&mut self) -> ReplicaError {
         let (ends_at, applied) = (self.ends_at, self.progress.applied);
         match ends_at < applied {
             true => {
+                // What was read does not hold any more: the next question reads what there is.
+                (self.progress, self.is_behind) = (ReplicaProgress::default(), true);
                 let why = format!("it ends with message {ends_at}, though {applied} had been taken: messages are lost");
                 ReplicaError::Log(LogError::unusable("the stream", &why))
             }

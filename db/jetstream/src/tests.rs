@@ -33,6 +33,8 @@ struct StreamState {
     random: SmallRng,
     /// One in so many requests meets a fault; 0: none does.
     faults: u32,
+    /// Messages that were read.
+    read: usize,
 }
 
 impl StreamState {
@@ -75,7 +77,7 @@ impl MemoryStream {
     fn new(seed: u64, faults: u32) -> MemoryStream {
         let random = SmallRng::seed_from_u64(seed);
         let (messages, last, ids, late) = (BTreeMap::new(), 0, BTreeMap::new(), Vec::new());
-        MemoryStream(Arc::new(Mutex::new(StreamState { messages, last, ids, late, random, faults })))
+        MemoryStream(Arc::new(Mutex::new(StreamState { messages, last, ids, late, random, faults, read: 0 })))
     }
 }
 
@@ -112,7 +114,10 @@ impl StreamStore for MemoryStream {
             if state.meets_fault() {
                 return Err(no_answer());
             }
-            state.messages.range(from..=to).map(|(sequence, message)| (*sequence, message.clone())).collect()
+            let found: Vec<(u64, Vec<u8>)> =
+                state.messages.range(from..=to).map(|(sequence, message)| (*sequence, message.clone())).collect();
+            state.read += found.len();
+            found
         };
         if found.len() as u64 != to + 1 - from {
             return Err(StreamError::OtherSequence);
@@ -264,4 +269,34 @@ fn a_stream_that_has_lost_its_end_is_said_to() {
     }
     let why = replica.append(1, &sandstorm_log::ReplicaBatch::default()).unwrap_err().to_string();
     assert!(why.contains("messages are lost"), "{why}");
+}
+
+#[test]
+fn a_sender_that_asks_again_reads_what_is_new_and_all_of_it_only_where_the_end_is_lost() {
+    let stream = MemoryStream::new(1, 0);
+    let read = || std::mem::take(&mut stream.0.lock().read);
+    let empty = sandstorm_log::ReplicaBatch::default();
+    let mut owner = replica(&stream);
+    owner.state(1).unwrap();
+    (0..20).for_each(|_| owner.append(1, &empty).unwrap());
+    assert_eq!(read(), 0);
+    owner.state(1).unwrap();
+    assert_eq!(read(), 0, "it has added all that is there itself");
+    let mut other = replica(&stream);
+    other.state(1).unwrap();
+    assert_eq!(read(), 22);
+    owner.state(1).unwrap();
+    assert_eq!(read(), 1, "the other one's message");
+    {
+        let mut state = stream.0.lock();
+        state.last -= 4;
+        let last = state.last;
+        state.messages.retain(|sequence, _| *sequence <= last);
+    }
+    let why = owner.append(1, &empty).unwrap_err().to_string();
+    assert!(why.contains("messages are lost"), "{why}");
+    let _tried = read();
+    owner.state(1).unwrap();
+    assert_eq!(read(), 20);
+    owner.append(1, &empty).unwrap();
 }

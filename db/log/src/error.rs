@@ -105,8 +105,8 @@ pub enum LogRefusal {
     /// The disk has been at work on one write for longer than [`crate::limits::STALL_AFTER`].
     #[error("the disk of the server's log does not end its last write")]
     Stalled,
-    /// No other server has a copy of the log, or none that confirms it, for longer than a moment.
-    #[error("no other server confirms its copy of the server's log")]
+    /// The log has no copy on another server or in a stream, or none that confirms it, for longer than a moment.
+    #[error("no copy of the server's log confirms what is written")]
     NotCopied,
     /// A write has failed; the log is closed for good.
     #[error("the server's log is closed, since a write of it failed")]

@@ -237,12 +237,12 @@ pub const ALERT_RULES: &[AlertRule] = alerts! {
         ["sandstorm_log_failed{instance=\"a\"}" "0x8 1x20"] ["instance" "a"] "";
     "SandstormCopiesMissing" Critical 60 "a copy that is lost is replaced within seconds, if there is a server for it"
         "sandstorm_copies_stalled == 1"
-        "no other server confirms the copy of the log of {{ $labels.instance }}: tables with copies take no writes"
-        "`sandstorm cluster status` says what is wrong with its copies; start a server that can have one"
+        "no copy of the log of {{ $labels.instance }} confirms what is written: tables with copies take no writes"
+        "`sandstorm cluster status` says what is wrong with its copies; start a server that can have one, or the NATS servers"
         ["sandstorm_copies_stalled{instance=\"a\"}" "1x40"] ["instance" "a"] "";
     "SandstormCopiesFewer" Warning 600 "a large log takes minutes to be copied anew"
         "sandstorm_copies_confirmed < sandstorm_copies_wanted"
-        "the log of {{ $labels.instance }} has fewer copies on other servers than are wanted"
+        "the log of {{ $labels.instance }} has fewer copies than are wanted"
         "`sandstorm cluster status` shows which servers have one, and which are silent"
         ["sandstorm_copies_confirmed{instance=\"a\"}" "1x40",
             "sandstorm_copies_wanted{instance=\"a\"}" "2x40"] ["instance" "a"] "";

@@ -8,7 +8,7 @@ use clap::Args;
 use sandstorm_catalog::Directory;
 use sandstorm_control::admin::{ControlPlane, RestoredExtensions};
 use sandstorm_control::config::{
-    CliOverrides, ClusterOverrides, DriverName, EtcdAccess, LogFailurePolicy, NetOverrides, ServerSettings,
+    CliOverrides, ClusterOverrides, DriverName, EtcdAccess, LogFailurePolicy, NatsAccess, NetOverrides, ServerSettings,
     TlsOverrides, parse_listen, parse_socket_mode, prepare_state_dir,
 };
 use sandstorm_dialects::Protocol;
@@ -52,6 +52,34 @@ impl From<EtcdOptions> for EtcdAccess {
             key: options.etcd_key,
             user: options.etcd_user,
             password_file: options.etcd_password_file,
+        }
+    }
+}
+
+/// What it takes to reach the NATS servers that have the copies of logs.
+#[derive(Clone, Debug, Args)]
+struct NatsOptions {
+    /// The authority that has signed the NATS servers' certificates (PEM), for natss://HOST:4222/NAME
+    #[arg(long, value_name = "FILE")]
+    nats_ca: Option<PathBuf>,
+    /// The user of the NATS servers
+    #[arg(long, value_name = "NAME")]
+    nats_user: Option<String>,
+    /// The file with that user's password
+    #[arg(long, value_name = "FILE")]
+    nats_password_file: Option<PathBuf>,
+    /// The monitoring port of a NATS server; once for each of them
+    #[arg(long, value_name = "http://HOST:8222")]
+    nats_monitor: Vec<String>,
+}
+
+impl From<NatsOptions> for NatsAccess {
+    fn from(options: NatsOptions) -> NatsAccess {
+        NatsAccess {
+            ca: options.nats_ca,
+            user: options.nats_user,
+            password_file: options.nats_password_file,
+            monitors: options.nats_monitor,
         }
     }
 }
@@ -179,8 +207,13 @@ pub(super) struct ServeArgs {
     /// by-command [default: automatic]
     #[arg(long, value_name = "MODE")]
     cluster_failover: Option<String>,
+    /// The copy of this server's log in a stream of NATS JetStream, in place of other servers
+    #[arg(long, value_name = "nats://HOST:4222/NAME", conflicts_with = "cluster_copies")]
+    cluster_streams: Option<String>,
     #[command(flatten)]
     etcd: EtcdOptions,
+    #[command(flatten)]
+    nats: NatsOptions,
     /// Start without a builder, which needs rustc: no source can be pushed; what was pushed before is loaded
     #[arg(long)]
     no_builder: bool,
@@ -244,6 +277,8 @@ impl ServeArgs {
                 copies: self.cluster_copies,
                 failover: self.cluster_failover.clone(),
                 etcd: self.etcd.clone().into(),
+                streams: self.cluster_streams.clone(),
+                nats: self.nats.clone().into(),
             },
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),

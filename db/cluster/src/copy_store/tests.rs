@@ -4,7 +4,7 @@
 mod suite;
 
 use super::*;
-use crate::gone_copies::GONE_PREFIX;
+use crate::limits::GONE_PREFIX;
 use crate::replica_messages::LEASE_MS;
 
 fn copy_store(name: &str) -> (PathBuf, CopyStore, ReplicaHead) {

@@ -441,7 +441,7 @@ fn log() -> ReferenceSection {
 fn sections() -> Vec<ReferenceSection> {
     let mut all = vec![root()];
     all.extend(ports());
-    all.extend([net(), limits(), durability(), log(), cluster_rows::etcd(), builder()]);
+    all.extend([net(), limits(), durability(), log(), cluster_rows::etcd(), cluster_rows::nats(), builder()]);
     all.extend(tenants());
     all.extend([targets::webhooks(), targets::otlp()]);
     all
@@ -508,6 +508,7 @@ fn the_page_has_all_keys_and_no_others() {
         "redis",
         "net",
         "etcd",
+        "nats",
     ];
     for ReferenceSection { title, before, rows, .. } in sections() {
         let refused = parse(&format!("{before}zzzzzzzzzzzz = 1")).unwrap_err().to_string();

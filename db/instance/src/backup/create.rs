@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sandstorm_catalog::journal::{CUT_PREFIX, DirectoryImage, JOURNAL_FILE, LOCK_FILE, read_image};
-use sandstorm_cluster::copy_store::COPIES_FOLDER;
+use sandstorm_cluster::limits::COPIES_FOLDER;
 use sandstorm_control::config::CONTROL_FILE;
 use sandstorm_log::disk::LogDisk;
 use sandstorm_log::{CopyEnd, LogCopy, LogFolder, copy_log};

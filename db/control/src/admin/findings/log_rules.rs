@@ -34,6 +34,16 @@ pub(super) fn damage(reading: &LiveReading) -> Vec<ServerFinding> {
 /// The other servers of the cluster.
 pub(super) fn cluster(reading: &LiveReading) -> Vec<ServerFinding> {
     let mut found = Vec::new();
+    if reading.gauge("copies_stalled") > 0 {
+        found.push(finding(
+            "copies_missing",
+            Bad,
+            "No copy of the server's log confirms what is written.",
+            "Tables of durability `copies` take no writes, and what they were sent last is not shown.".to_owned(),
+            "`sandstorm cluster status` says what is wrong with its copies: start a server that can have one, or the \
+             NATS servers that have its stream.",
+        ));
+    }
     if reading.gauge("cluster_unreadable") > 0 {
         found.push(finding(
             "cluster_unreadable",

@@ -60,6 +60,7 @@ const PROVOCATIONS: &[FindingProvocation] = &[
     ("log_stalled", |reading| set(reading, "log_pending_bytes", 100 << 20)),
     ("log_damaged", |reading| set(reading, "log_damaged", 1)),
     ("copy_damaged", |reading| set(reading, "copies_damaged", 2)),
+    ("copies_missing", |reading| set(reading, "copies_stalled", 1)),
     ("cluster_unreadable", |reading| set(reading, "cluster_unreadable", 1)),
     ("server_without_successor", |reading| set(reading, "servers_without_successor", 1)),
     ("checkpoint_late", |reading| set(reading, "log_bytes_since_checkpoint", 1 << 30)),

@@ -33,6 +33,14 @@ pub(super) fn rows() -> Vec<ReferenceRow> {
             "copies of this server's log on other servers, for tables of [durability `copies`](cluster.md#copies)",
         ),
         row(
+            "cluster_streams",
+            "`--cluster-streams`",
+            "none",
+            "where this server's log has its copy in place of other servers: streams of \
+             [NATS JetStream](cluster.md#copies-in-nats-jetstream), `nats://HOST:4222/NAME`, or `natss://` over TLS; the \
+             same for all servers of the cluster",
+        ),
+        row(
             "cluster_failover",
             "`--cluster-failover`",
             "automatic",
@@ -40,6 +48,28 @@ pub(super) fn rows() -> Vec<ReferenceRow> {
              `by-command`",
         ),
     ]
+}
+
+/// What it takes to reach the NATS servers.
+pub(super) fn nats() -> ReferenceSection {
+    let rows = vec![
+        row(
+            "ca",
+            "`--nats-ca`",
+            "none",
+            "file with the authority that has signed the NATS servers' certificates (PEM), for `natss://`",
+        ),
+        row("user", "`--nats-user`", "none", "the user of the NATS servers"),
+        row("password_file", "`--nats-password-file`", "none", "file with that user's password"),
+        row(
+            "monitors",
+            "`--nats-monitor`",
+            "none",
+            "the monitoring ports of all NATS servers, `http://HOST:8222` each: they say whether each message is synced",
+        ),
+    ];
+    let about = "What it takes to reach the servers of `cluster_streams`. The files are read at the start.";
+    ReferenceSection { title: "[nats]", about, before: "[nats]\n", rows }
 }
 
 /// What it takes to reach the etcd.
