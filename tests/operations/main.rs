@@ -26,6 +26,7 @@ mod cluster_scrub;
 mod cluster_servers;
 mod cluster_split;
 mod cluster_streams;
+mod cluster_trigger_failover;
 mod cluster_triggers;
 mod code_tiers;
 mod culprits;

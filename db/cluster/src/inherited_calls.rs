@@ -11,7 +11,6 @@ use sandstorm_log::{ChangeKind, ChangeLog, LoggedChange};
 
 use crate::called_positions::{CalledPosition, CalledPositions, inherited_table};
 use crate::copy_coordinator::CopyName;
-use crate::copy_store::CopyStore;
 
 /// Time until the log is asked again that had no room.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
@@ -29,9 +28,16 @@ struct InheritingTrigger {
 /// Triggers, by serial, for which not all is there, and the reasons.
 type MissedCalls = Vec<(u64, String)>;
 
+/// Receives a change of a log, and the position behind its unit.
+pub(crate) type BehindChangeVisit<'v> = dyn FnMut(u64, &LoggedChange<'_>) -> Result<(), String> + 'v;
+
+/// Shows the changes of a sealed log behind a position. Returns the position from which on all were shown.
+pub(crate) type ReadBehind<'a> = dyn Fn(u64, &mut BehindChangeVisit<'_>) -> Result<u64, String> + 'a;
+
 /// See the head of this file.
 pub(crate) struct InheritedCalls<'a> {
-    pub(crate) copy_store: &'a CopyStore,
+    /// Reads the lost server's sealed log.
+    pub(crate) read_behind: &'a ReadBehind<'a>,
     pub(crate) name: &'a CopyName,
     /// This server's own.
     pub(crate) log: &'a Arc<ChangeLog>,
@@ -86,7 +92,7 @@ impl InheritedCalls<'_> {
     ) -> Result<MissedCalls, String> {
         if !called.has_all(serials) {
             // One that has had nothing to do for long; or its server has noted none, as earlier versions.
-            let all = self.copy_store.read_behind(self.name, 0, &mut |_, change| {
+            let all = (self.read_behind)(0, &mut |_, change| {
                 called.note(change);
                 Ok(())
             });
@@ -146,7 +152,7 @@ impl InheritedCalls<'_> {
     ) -> Result<u64, String> {
         let Some(least) = triggers.iter().map(|trigger| trigger.told.position).min() else { return Ok(0) };
         let by_table = by_table(triggers);
-        let read = self.copy_store.read_behind(self.name, least, &mut |position, change| {
+        (self.read_behind)(least, &mut |position, change| {
             let Some(of_table) = by_table.get(&change.table).filter(|_| is_called_for(change.kind)) else {
                 return Ok(());
             };
@@ -156,8 +162,7 @@ impl InheritedCalls<'_> {
                 }
             }
             Ok(())
-        });
-        read.map_err(|error| error.to_string())
+        })
     }
 
     /// Appends a change to this server's log, once there is room.
@@ -184,6 +189,7 @@ mod tests {
 
     use super::*;
     use crate::called_positions::position_change;
+    use crate::copy_store::CopyStore;
     use crate::replica_messages::{LEASE_MS, ReplicaAnswer, ReplicaAsk, ReplicaHead};
 
     /// The table of the triggers, by its number in the log, and another one.
@@ -275,7 +281,10 @@ mod tests {
             };
             self.copy_store.read(&name(), read).unwrap();
             let (name, log, check) = (&name(), &own.log, &|| Ok(()));
-            let inherited = InheritedCalls { copy_store: &self.copy_store, name, log, most_bytes, check };
+            let read_behind = &|position: u64, visit: &mut BehindChangeVisit<'_>| {
+                self.copy_store.read_behind(name, position, visit).map_err(|error| error.to_string())
+            };
+            let inherited = InheritedCalls { read_behind, name, log, most_bytes, check };
             let missed = inherited.take_over(&serials.iter().copied().collect(), called)?;
             assert!(log.wait(log.end(), PATIENCE));
             let mut found = Vec::new();

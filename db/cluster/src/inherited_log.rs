@@ -7,6 +7,7 @@ use std::time::Duration;
 use sandstorm_log::{LogError, LogReplica, LoggedChange, ReplicaFolder};
 
 use crate::copy_coordinator::{CopyCoordinator, CopyName};
+use crate::inherited_calls::BehindChangeVisit;
 use crate::kept_changes::ChangeVisit;
 use crate::limits::LEASE;
 use crate::move_coordinator::MoveCoordinator;
@@ -94,6 +95,32 @@ impl InheritedLog {
                     visit(change).map_err(|why| LogError::unusable("the stream", &why))
                 };
                 folder.read(visit).map(drop).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// Shows each change behind a position, with the position behind its unit, also those that its checkpoint has and
+    /// that are still there, once it was read. Returns the position from which on all were shown.
+    ///
+    /// # Errors
+    /// As for [`InheritedLog::read`].
+    pub(crate) fn read_behind(
+        &self,
+        name: &CopyName,
+        position: u64,
+        visit: &mut BehindChangeVisit<'_>,
+    ) -> Result<u64, String> {
+        match self {
+            InheritedLog::Folder(coordinator) => {
+                let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
+                copy_store.read_behind(name, position, visit).map_err(|error| error.to_string())
+            }
+            InheritedLog::Stream(log) => {
+                let (folder, _) = log.staged.as_ref().ok_or("the stream was not read yet")?;
+                let visit = &mut |end, change: &LoggedChange<'_>| {
+                    visit(end, change).map_err(|why| LogError::unusable("the stream", &why))
+                };
+                sandstorm_log::read_behind(&folder.disk(), position, visit).map_err(|error| error.to_string())
             }
         }
     }

@@ -46,6 +46,7 @@ mod forwarder;
 mod generations;
 mod given_up_copies;
 mod gone_copies;
+mod inherited_calls;
 mod inherited_log;
 mod kept_changes;
 mod last_changes;

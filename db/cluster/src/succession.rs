@@ -24,6 +24,7 @@ use crate::called_positions::CalledPositions;
 use crate::copies_view::FailoverNote;
 use crate::copy_coordinator::{CopyCoordinator, CopyName};
 use crate::copy_format::{CopiedKey, CopiedTable, CopyAnswer, EmptiedTable};
+use crate::inherited_calls::{BehindChangeVisit, InheritedCalls, table_triggers};
 use crate::inherited_log::InheritedLog;
 use crate::kept_changes::{ChangeVisit, read_last_changes};
 use crate::limits::{
@@ -168,9 +169,9 @@ impl SuccessorLoop {
         self.own.begin_clearing();
         while self.again(name, |own| own.clear(&spans))? {}
         parts.push(("clear", begun.elapsed()));
-        let tables = self.inherit(name, &mut log, &spans)?;
+        let (tables, called) = self.inherit(name, &mut log, &spans)?;
         parts.push(("records", begun.elapsed()));
-        self.inherit_calls(name, called)?;
+        self.inherit_calls(name, &log, called)?;
         parts.push(("calls", begun.elapsed()));
         self.again(name, |own| own.finish(&tables))?;
         self.check(name)?;
@@ -217,13 +218,45 @@ impl SuccessorLoop {
         }
     }
 
-    /// Makes the records of a copy this server's own. Returns the tables, with versions behind all that were given.
+    /// Has this server's log tell of what the triggers of the other one have not called for, once.
+    fn inherit_calls(
+        &mut self,
+        name: &CopyName,
+        lost_log: &InheritedLog,
+        called: CalledPositions,
+    ) -> Result<(), String> {
+        let serials = table_triggers(&self.directory);
+        let Some(log) = self.directory.change_log() else { return Ok(()) };
+        if serials.is_empty() || self.called.as_ref() == Some(name) {
+            return Ok(());
+        }
+        let coordinator = Arc::clone(&self.coordinator);
+        let caller = coordinator.calls().caller();
+        if let Some(Err(error)) = caller.map(|caller| caller.take_over()) {
+            // A trigger that was made just now may not be called for what is told here.
+            tracing::warn!("not all triggers of the cluster are here while a place is taken: {error}");
+        }
+        let check = || self.check(name);
+        let read_behind =
+            |position: u64, visit: &mut BehindChangeVisit<'_>| lost_log.read_behind(name, position, visit);
+        let (read_behind, most_bytes) = (&read_behind, INHERITED_CALLS_BYTES);
+        let inherited = InheritedCalls { read_behind, name, log: &log, most_bytes, check: &check };
+        for (serial, why) in inherited.take_over(&serials, called)? {
+            tracing::warn!("not all calls of a trigger are taken over: {why}");
+            caller.into_iter().for_each(|caller| caller.lose(serial, &why));
+        }
+        self.called = Some(name.clone());
+        Ok(())
+    }
+
+    /// Makes the records of a copy this server's own. Returns the tables, with versions behind all that were given, and
+    /// the positions of triggers.
     fn inherit(
         &mut self,
         name: &CopyName,
         log: &mut InheritedLog,
         spans: &[SlotSpan],
-    ) -> Result<Vec<CopiedTable>, String> {
+    ) -> Result<(Vec<CopiedTable>, CalledPositions), String> {
         let AgreedLogNumbers { tables, unsettled } = self.directory.log_numbers()?;
         let inherited = |(number, (tenant, entry))| (number, InheritedTable { tenant, entry });
         let known: HashMap<u64, InheritedTable> = tables.into_iter().map(inherited).collect();
@@ -236,7 +269,7 @@ impl SuccessorLoop {
                 if looked.is_multiple_of(CHANGES_BETWEEN_CHECKS) {
                     check(&copies, &stop, name)?;
                 }
-                visit(change)
+                if called.note(change) { Ok(()) } else { visit(change) }
             })
         };
         let mut taken = TakenCopy { spans, known, unsettled, page: CopyAnswer::default() };

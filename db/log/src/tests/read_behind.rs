@@ -55,8 +55,13 @@ fn from_every_position_of_a_log_that_has_ended_all_changes_behind_it_are_shown_o
     assert_eq!(behind(&disk, last), Ok((last, Vec::new())), "what is before is not looked at");
 }
 
-const OPTIONS: LogOptions =
-    LogOptions { segment_bytes: SEGMENT, feed_bytes: 0, retained_bytes: 64 << 20, gather_time: GATHER_TIME };
+const OPTIONS: LogOptions = LogOptions {
+    segment_bytes: SEGMENT,
+    feed_bytes: 0,
+    retained_bytes: 64 << 20,
+    gather_time: GATHER_TIME,
+    writer_begins: || {},
+};
 
 /// Sends what there is, and removes what is not needed any more.
 fn ship_and_trim(shipper: &mut LogShipper, replica: &mut ReplicaFolder) {
