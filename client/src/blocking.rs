@@ -217,7 +217,7 @@ impl Client {
         self.runtime.block_on(self.client.query(name, args))
     }
 
-    /// See [`crate::Client::on_cost`].
+    /// See [`crate::Client::on_cost`]. What is told the costs may not use a blocking client itself.
     #[must_use]
     pub fn on_cost(&self, observe: impl Fn(CallCost) + Send + Sync + 'static) -> Client {
         Client { runtime: Arc::clone(&self.runtime), client: self.client.on_cost(observe) }

@@ -1,7 +1,7 @@
 //! The async client.
 
 use crate::config::Config;
-use crate::invoke::CostObserver;
+use crate::cost_observer::CostObserver;
 use crate::links::ServerLinks;
 use crate::message::{Direction, KeyedRecord, Message, PutOptions, PutOutcome, RangePage, Record, Reply};
 use crate::names::LearnedNames;

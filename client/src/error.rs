@@ -204,7 +204,10 @@ impl Error {
             RpcStatus::Failed => Error::Failed { code: u32::try_from(answer.number).unwrap_or(u32::MAX), text: text() },
             RpcStatus::Overloaded => Error::Overloaded,
             RpcStatus::Stale => Error::Stale,
-            RpcStatus::NotANumber => Error::NotANumber { text: text() },
+            RpcStatus::NotANumber => {
+                let text = Some(text()).filter(|text| !text.is_empty());
+                Error::NotANumber { text: text.unwrap_or_else(|| "the value is no number, or too large".to_owned()) }
+            }
             RpcStatus::Suspended => Error::Suspended { text: text() },
             RpcStatus::ShuttingDown => Error::ShuttingDown,
             RpcStatus::ReadOnly => Error::ReadOnly,

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::client::{Client, unexpected_reply};
+use crate::cost_observer::CostObserver;
 use crate::message::{Message, Reply};
 use crate::replies;
 use bytes::Bytes;
@@ -16,10 +17,6 @@ pub struct MeasuredCall {
     /// What it cost; `None`: it did not run, or the server is older than this and does not tell.
     pub cost: Option<CallCost>,
 }
-
-/// Is told what a call cost.
-#[derive(Clone)]
-pub(crate) struct CostObserver(Arc<dyn Fn(CallCost) + Send + Sync>);
 
 impl Client {
     /// The same connection for calls whose cost is told to `observe` before they return, also that of a call that

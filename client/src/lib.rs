@@ -69,6 +69,7 @@ mod client;
 mod commit_message;
 mod config;
 pub mod control;
+mod cost_observer;
 mod dispatcher;
 mod error;
 mod expiry;

@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::sync::Arc;
 
 use crate::common::process::{Server, binary};
 use serde_json::Value;
@@ -496,26 +495,6 @@ fn what_cannot_be_served_is_one_line_and_a_status() {
     let misused = binary().args(["get", "items", "--json"]).output().unwrap();
     let error: Value = serde_json::from_slice(&misused.stderr).unwrap();
     assert_eq!((misused.status.code(), error["error"]["code"].as_str()), (Some(2), Some("usage")));
-}
-
-#[test]
-fn a_server_that_was_stopped_may_be_started_again_at_once() {
-    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
-    let options = ["--no-builder", "--no-pin", "--data", "127.0.0.1:0"];
-    let mut server = Server::start_in(None, Arc::clone(&folder), &options);
-    for number in 0..3 {
-        server.json(&format!("tenant create tenant-{number}"));
-        // Something that is under way when it is told to stop.
-        let mut follows = server.command();
-        let follows = follows.args(["events", "--follow"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        assert_eq!(server.json("stop")["ok"], Value::Bool(true));
-        let again = Server::start_in(None, Arc::clone(&folder), &options);
-        assert_eq!(again.json("tenant list").as_array().map(Vec::len), Some(number + 1));
-        let mut follows = follows.unwrap();
-        _ = follows.kill();
-        follows.wait().unwrap();
-        server = again;
-    }
 }
 
 #[test]

@@ -287,6 +287,14 @@ fn a_file_that_was_cut_off_or_changed_is_refused_before_anything_of_it_is_import
         ok(&server, &["get", "t", first["key"].as_str().unwrap()]);
         ok(&server, &["table", "drop", "t"]);
     }
+    // One without the end of its table: all that it has is written, as it says.
+    let is_end_of_table = |line: &&&str| line.starts_with("{\"end_of_table\"");
+    assert_eq!(lines.iter().filter(is_end_of_table).count(), 1);
+    let without: Vec<&str> = lines.iter().copied().filter(|line| !is_end_of_table(&line)).collect();
+    let (succeeded, text) = import_of_a_pipe(&server, (without.join("\n") + "\n").as_bytes());
+    assert!(!succeeded && text.contains("what is there was imported"), "{text}");
+    assert_eq!(server.json("table show t")["records"], 50);
+    ok(&server, &["table", "drop", "t"]);
     // One that was changed on purpose.
     fs::write(&path, changed.replacen("\"format_version\":2", "\"format_version\":1", 1)).unwrap();
     ok(&server, &["import", file]);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::common::alone::ran_alone;
 use crate::common::{data_plane, eventually, tenant};
 use sandstorm_client::{Config, raw};
 use sandstorm_instance::DataPlane;
@@ -35,6 +36,9 @@ fn send_increment(connection: &mut raw::Connection) {
 
 #[test]
 fn hundreds_of_connections_share_their_receive_buffers() {
+    if ran_alone(module_path!(), "hundreds_of_connections_share_their_receive_buffers") {
+        return;
+    }
     let plane = data_plane(1);
     let (id, token) = tenant(&plane, "alice", false);
     // What the first one takes with the server's answer to it does not count.

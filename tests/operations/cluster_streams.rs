@@ -150,6 +150,10 @@ impl StreamingCluster {
         let writers = (0..2).map(|number| count_up(cluster.last(), number, &stop)).collect();
         let started = StreamingCluster { cluster, nats, options, client, stop, writers };
         assert!(eventually(|| started.put(b"before").is_ok()), "{}", status(started.cluster.last()));
+        // The clients have something to lose.
+        let is_counted =
+            |key: usize| started.client.get(ITEMS, format!("0:{key}").as_bytes()).is_ok_and(|found| found.is_some());
+        assert!(eventually(|| (0..100).any(is_counted)), "{}", status(started.cluster.last()));
         Some(started)
     }
 

@@ -234,7 +234,7 @@ fn a_successor_makes_the_calls_that_a_killed_server_has_not_made_each_key_in_its
     cluster.put(6);
     cluster.start_again(successor);
     assert!(eventually(|| makes_none(&cluster.trigger(successor))), "{}", cluster.triggers());
-    assert!(waits(&cluster, next), "{}", cluster.triggers());
+    assert!(eventually(|| waits(&cluster, next)), "{}", cluster.triggers());
 
     let client = cluster.client();
     for key in (0..KEYS).map(key_of) {

@@ -1,10 +1,12 @@
 //! Promise: `kills`, `events` and `ext logs` with `--follow` tell each thing once, as it comes, and go on; and a tenant
 //! whose code writes lines without end takes no line from its neighbours, and is told what was left out.
+//! A server that was stopped meanwhile may be started again at once.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -184,4 +186,24 @@ fn a_flood_of_lines_takes_none_of_its_neighbours() {
     let flood: usize = kept("floods").iter().map(String::len).sum();
     assert!(flood > 0 && flood <= sandstorm_accounts::limits::LOG_BYTES, "{flood} bytes are kept");
     assert_eq!(kept("quiet").len(), 50);
+}
+
+#[test]
+fn a_server_that_was_stopped_may_be_started_again_at_once() {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let options = ["--no-builder", "--no-pin", "--data", "127.0.0.1:0"];
+    let mut server = Server::start_in(None, Arc::clone(&folder), &options);
+    for number in 0..3 {
+        server.json(&format!("tenant create tenant-{number}"));
+        // Something that is under way when it is told to stop.
+        let mut follows = server.command();
+        let follows = follows.args(["events", "--follow"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        assert_eq!(server.json("stop")["ok"], Value::Bool(true));
+        let again = Server::start_in(None, Arc::clone(&folder), &options);
+        assert_eq!(again.json("tenant list").as_array().map(Vec::len), Some(number + 1));
+        let mut follows = follows.unwrap();
+        _ = follows.kill();
+        follows.wait().unwrap();
+        server = again;
+    }
 }

@@ -76,6 +76,15 @@ fn latency(server: &Server, token: &str, (tenant, class): (&str, &str), count: u
     row
 }
 
+/// Whether all threads of a process are stopped, by their folders.
+fn are_stopped(tasks: &str) -> bool {
+    let is_stopped = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+    };
+    fs::read_dir(tasks).expect("its threads").flatten().all(is_stopped)
+}
+
 #[test]
 fn what_lies_in_a_socket_while_the_server_is_stopped_is_told_as_waiting() {
     let server = start();
@@ -86,6 +95,9 @@ fn what_lies_in_a_socket_while_the_server_is_stopped_is_told_as_waiting() {
     memcached.connect(server.said["memcached"][0].as_str().expect("a port")).expect("an address");
     let process = Pid::from_child(&server.process);
     kill_process(process, Signal::STOP).expect("it is stopped");
+    // A worker that still looks at its socket would take the request before it stops.
+    let tasks = format!("/proc/{}/task", server.process.id());
+    assert!(eventually(|| are_stopped(&tasks)), "all threads stop");
     ask(&mut own);
     let question = [&MEMCACHED_HEADER[..], b"get none\r\n"].concat();
     assert_eq!(memcached.send(&question).expect("it is sent"), question.len());

@@ -385,7 +385,11 @@ impl WatcherLoop {
     fn reaches_others(&mut self, owner: &str) -> bool {
         let status = self.coordinator.copies_view().status();
         let is_fresh = |silent_ms: u64| u128::from(silent_ms) < LEASE.as_millis();
-        let confirms = status.copies.iter().any(|copy| copy.server != owner && copy.silent_ms.is_some_and(is_fresh));
+        // NATS is no server of the cluster: that it answers does not tell that this one hears the others. Where there
+        // are no others it is all that there is.
+        let has_third = self.copies.others().0.iter().any(|(id, _)| id != owner);
+        let counts = |server: &str| server != owner && !(has_third && server == STREAM_HOLDER);
+        let confirms = status.copies.iter().any(|copy| counts(&copy.server) && copy.silent_ms.is_some_and(is_fresh));
         if confirms || self.reached.is_some() {
             return true;
         }

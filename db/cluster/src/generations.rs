@@ -113,8 +113,11 @@ impl StoredSlots {
             }
             Some(to) if !lives(to) => return Err(format!("server {to} is silent")),
             Some(to) => Some(to),
-            // The one with the fewest slots.
-            None => candidates.filter(|server| lives(server)).min_by_key(|server| count(self.spans_of(server))),
+            // The one with the fewest slots of those that can: it has to have copies of its own, and stays.
+            None => candidates.filter(|server| lives(server)).min_by_key(|server| {
+                let has_copies = self.generations.get(*server).is_some_and(|one| !one.copies.is_empty());
+                (self.draining.contains_key(*server), !has_copies, count(self.spans_of(server)))
+            }),
         };
         let successor = successor.ok_or(match in_stream {
             true => "no other server lives that was started with --cluster-streams: that log is in a stream",

@@ -47,3 +47,5 @@ pub const ADDRESSES: usize = 16;
 pub const OLDEST_VERSION: [u32; 2] = [2, 15];
 /// Servers on which a stream has to be: two of three go on, and have what was confirmed.
 pub const STREAM_REPLICAS: u32 = 3;
+/// Bytes that stay free where a stream is read into a folder: the server's own log, which is on the same disk, goes on.
+pub const STAGING_FREE_BYTES: u64 = 128 << 20;

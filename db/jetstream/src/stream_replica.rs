@@ -14,7 +14,9 @@ use sandstorm_log::{
 };
 
 use crate::broken_rules::{StreamRule, is_broken};
-use crate::limits::{BATCH_BYTES, PART_BYTES, PART_MARGIN_BYTES, QUESTION_BYTES, RACE_TRIES, WORN_BYTES};
+use crate::limits::{
+    BATCH_BYTES, PART_BYTES, PART_MARGIN_BYTES, QUESTION_BYTES, RACE_TRIES, STAGING_FREE_BYTES, WORN_BYTES,
+};
 use crate::staging_disk::StagingDisk;
 use crate::stream_message::{MessageHead, MessageKind, decode_trim, encode_trim};
 use crate::stream_store::{StreamBounds, StreamError, StreamStore};
@@ -341,7 +343,8 @@ impl<S: StreamStore> StreamReplica<S> {
         self.catch_up()?;
         let bounds = self.store.bounds()?;
         let (from, to) = (bounds.first, self.progress.applied);
-        let mut folder = ReplicaFolder::open(Arc::new(StagingDisk::new(disk)))?;
+        let mut folder = ReplicaFolder::open(Arc::new(StagingDisk::new(Arc::clone(&disk))))?;
+        let mut free_bytes = u64::MAX;
         let mut progress = ReplicaProgress { is_cut: from > 1, ..ReplicaProgress::default() };
         let visit = &mut |sequence: u64, bytes: &[u8]| {
             let step = progress.apply(sequence, bytes)?;
@@ -349,12 +352,24 @@ impl<S: StreamStore> StreamReplica<S> {
             let done = match step {
                 StreamStep::Nothing => return Ok(()),
                 StreamStep::Entered => folder.state(epoch).map(drop),
-                StreamStep::Pieces(batch) => folder.append(epoch, &batch),
+                StreamStep::Pieces(batch) => {
+                    free_bytes = disk.free_bytes().unwrap_or(u64::MAX);
+                    if free_bytes < STAGING_FREE_BYTES {
+                        return Err("no room".to_owned());
+                    }
+                    folder.append(epoch, &batch)
+                }
             };
             done.map_err(|error| format!("message {sequence}: {error}"))
         };
         if to >= from {
-            self.store.read(from, to, visit).map_err(|error| match error {
+            let read = self.store.read(from, to, visit);
+            if free_bytes < STAGING_FREE_BYTES {
+                let [free, stays_free] = [free_bytes, STAGING_FREE_BYTES].map(|bytes| bytes >> 20);
+                let why = format!("{free} MiB are free to read a stream into, and {stays_free} MiB have to stay");
+                return Err(ReplicaError::Full(why));
+            }
+            read.map_err(|error| match error {
                 StreamError::Refused(why) => ReplicaError::Damaged(why),
                 error => error.into(),
             })?;

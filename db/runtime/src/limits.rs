@@ -79,7 +79,7 @@ pub const WATCHDOG_PERIOD_US: u64 = 100;
 /// Real-time priority of the watchdog: above that of the thread that writes the log, which may run for some
 /// milliseconds when many MiB wait.
 pub const WATCHDOG_PRIORITY: i32 = 2;
-/// Real-time priority of the thread that writes the log of changes: the lowest one, which is above all ordinary threads.
+/// Real-time priority of the thread that writes the log of changes: the lowest one. It is above all ordinary threads.
 pub const LOG_WRITER_PRIORITY: i32 = 1;
 /// Microseconds of processor time for which it asks at a time where the kernel grants no such priority: it puts a MiB
 /// of frames together in about that.

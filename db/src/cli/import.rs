@@ -153,6 +153,7 @@ fn import_file(
                 place.end_table(records, number)?;
             }
             Ok(ExportLine::End { records, crc32c }) => {
+                sink.flush().map_err(|error| resume_hint(error, number))?;
                 place.end(records, number)?;
                 let checked = lines.check_sum(place.version, crc32c);
                 checked.map_err(|fault| not_whole(fault, number, WHAT_IS_THERE))?;

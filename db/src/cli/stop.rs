@@ -26,26 +26,28 @@ pub(super) struct StopArgs {
 }
 
 pub(super) fn stop(session: &CliSession, args: &StopArgs, out: &OutputPrinter) -> Result<(), CliError> {
-    let lock = session.is_of_state_directory().then(|| session.state().join(LOCK_FILE));
+    // One that keeps nothing has no lock, and that of a server elsewhere cannot be seen.
+    let lock = session.is_of_state_directory().then(|| session.state().join(LOCK_FILE)).filter(|lock| is_locked(lock));
     session.control().shutdown()?;
     if args.no_wait {
         return out.done("the server stops");
     }
     let until = Instant::now() + STOP_TIMEOUT;
-    while answers(session.server()) || lock.as_ref().is_some_and(|lock| is_locked(lock)) {
+    while answers(session) || lock.as_ref().is_some_and(|lock| is_locked(lock)) {
         if Instant::now() >= until {
             let text = format!("the server was told to stop, and still runs after {} s", STOP_TIMEOUT.as_secs());
             return Err(CliError::new(text).hint("its log says what it waits for; --no-wait does not wait for its end"));
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
-    out.done("the server has stopped")
+    out.done(if lock.is_some() { "the server has stopped" } else { "the server has closed its control port" })
 }
 
-/// Whether something listens at the control port.
-fn answers(server: &str) -> bool {
-    let mut addresses = server.to_socket_addrs().into_iter().flatten();
-    addresses.any(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok())
+/// Whether the server answers at its control port. What only takes the connection, as a tunnel does, is no server.
+fn answers(session: &CliSession) -> bool {
+    let mut addresses = session.server().to_socket_addrs().into_iter().flatten();
+    let is_open = addresses.any(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok());
+    is_open && session.control().health().is_ok()
 }
 
 /// Whether a server has the state directory.

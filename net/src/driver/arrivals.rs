@@ -87,8 +87,20 @@ mod tests {
         let unix_ns = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
         let bind = |options| UdpDriver::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
         let times = UdpOptions { receive_times: true, ..UdpOptions::default() };
+        // The kernel begins with the times a moment after the first socket has asked for them.
+        let (mut from, mut early) = (bind(UdpOptions::default()), bind(times));
+        let mut burst = early.burst();
+        let has_begun = (0..1_000).any(|_| {
+            let (mut outbox, sent_ns) = (Outbox::default(), unix_ns());
+            outbox.send(early.local(), &[b"early"]);
+            assert_eq!(from.transmit(&mut outbox), 1);
+            std::thread::sleep(Duration::from_millis(5));
+            assert_eq!(early.receive(&mut burst), 1);
+            burst.arrival_unix_ns(0).is_some_and(|unix_ns| unix_ns < sent_ns + 5_000_000)
+        });
+        assert!(has_begun, "the kernel tells when it was asked");
         for options in [times, UdpOptions { gro: false, ..times }] {
-            let (mut from, mut to) = (bind(UdpOptions::default()), bind(options));
+            let mut to = bind(options);
             let (mut outbox, before_ns) = (Outbox::default(), unix_ns());
             (0..8).for_each(|_| outbox.send(to.local(), &[&[7; 100]]));
             assert_eq!(from.transmit(&mut outbox), 8);

@@ -219,7 +219,7 @@ fn who_calls_a_server_that_stops_is_told_so() {
             });
             let has_begun = || runtime.block_on(code_of(&client, "any")) == "over_quota";
             assert!(eventually(|| other.is_finished() || has_begun()) && !other.is_finished(), "the call that waits");
-            bench.server.json("stop");
+            bench.server.json("stop --no-wait");
             let ends = |end: &str| (end == "over_quota" || end == "failed").then_some(());
             let mut rust = "over_quota".to_owned();
             while ends(&rust).is_some() {

@@ -226,7 +226,7 @@ class AsyncClient:
         timeout: Optional[float] = None,
     ) -> bytes:
         """Calls an extension with bytes; its reply. It runs at most once, unless it may repeat, as one that only reads."""
-        if self._on_cost is not None:
+        if self._on_cost is not None and not may_repeat:
             asked = operations.near(self._near, operations.measure(extension, args, version))
             return operations.told_reply(await self._ask(asked, timeout), self._on_cost)
         request = operations.invoke(extension, args, version, may_repeat)
@@ -251,7 +251,8 @@ class AsyncClient:
 
     def on_cost(self, observe: Callable[[Cost], None]) -> "AsyncClient":
         """The same connection for calls whose cost is told to `observe` before they return or raise, those of
-        generated clients too: `BankClient(client.on_cost(costs.append))`. A call that did not run has none."""
+        generated clients too: `BankClient(client.on_cost(costs.append))`. A call that did not run
+        has none, nor has one that may repeat."""
         told = copy.copy(self)
         told._on_cost = observe
         return told

@@ -47,7 +47,7 @@ pub(super) async fn show(
         (Some(tenant), _) => Some(caller.reach(&control, tenant)?),
         (None, own) => own.cloned(),
     };
-    let key = (view.as_ref().map(|view| view.tenant.id), withholds);
+    let key = (view.as_ref().map(|view| view.tenant.serial), withholds);
     let read = move || {
         control.overviews.get((key, query.show), Instant::now(), || match &view {
             Some(view) => tenant_overview(&control, view, withholds),
