@@ -6,7 +6,7 @@
 //! - [`change_log`]: the log of a running server, [`segment_writer`] writes its files;
 //! - [`recovery`], [`file_reader`]: what an earlier server left;
 //! - [`checkpoint`]: what makes the log before it superfluous;
-//! - [`tail`]: the changes of a running log, as they reach the disk; [`read_behind`]: those of one that has ended;
+//! - [`tail`]: the changes of a running log, as they reach the disk; [`read_behind()`]: those of one that has ended;
 //! - [`replica`], [`replica_ledger`], [`shipper`]: copies of a log on other servers, and what sends them;
 //! - [`scrub`]: looks again whether what is on the disk is what has to be there.
 #![forbid(unsafe_code)]

@@ -156,8 +156,8 @@ enum CliCommand {
     Bench(bench::BenchArgs),
     /// Put a load on a running server, as one tenant or as hundreds, and report throughput and latency
     Load(Box<load::LoadArgs>),
-    /// Stop the server, and wait until it has stopped; of one elsewhere, or that keeps nothing, until its control port is
-    /// closed
+    /// Stop the server, and wait until it has stopped; of one elsewhere, or that keeps nothing, until its control port
+    /// is closed
     Stop(stop::StopArgs),
     /// Show whether the server runs, and where its ports are
     Health,

@@ -12,7 +12,8 @@ use super::error::ApiError;
 use super::types::OverviewResponse;
 use crate::limits::{PAGE_FRONT_KILLS, PAGE_FRONT_ROWS, PAGE_SNAPSHOT_INTERVAL};
 
-/// What a reading is of: a tenant, by its serial (another may be given its id), or the server; and whether texts of tenants' code are left out.
+/// What a reading is of: a tenant, by its serial (another may be given its id), or the server; and whether texts of
+/// tenants' code are left out.
 pub(super) type ReadingKey = (Option<u64>, bool);
 
 /// What of an overview of the server is asked for: a view of the page gets what it shows.
