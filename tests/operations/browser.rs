@@ -253,8 +253,8 @@ fn the_page_shows_the_numbers_of_the_api_and_takes_no_text_for_markup() {
     );
     assert_eq!(browser.evaluate(&lines), json!([0, true]));
     let made = format!(
-        "(() => {{ take = () => {{}}; latest.read.tenants[0].name = {hostile}; latest.read.events.push({{...latest.read.events[0], text: {hostile}, \
-         subject: {hostile}}}); latest.about = null; latest.part = 'events'; location.hash = '#/events'; draw(); return document.querySelectorAll('img').length; }})()"
+        "(() => {{ take = () => {{}}; latest.read.tenants[0].name = {hostile}; latest.read.events.push({{at_ms: Date.now(), code: 'push_refused', \
+         actor: {hostile}, tenant: {hostile}, text: {hostile}, subject: {hostile}}}); latest.about = null; latest.part = 'events'; location.hash = '#/events'; draw(); return document.querySelectorAll('img').length; }})()"
     );
     assert_eq!(browser.evaluate(&made), json!(0));
     browser.wait_for(

@@ -161,7 +161,7 @@ fn a_server_that_is_killed_or_stopped_is_succeeded_and_loses_nothing() {
     killed.process.wait().unwrap();
     drop(killed);
     let by = &servers[1];
-    assert!(fails(by, &format!("cluster fail-over {} --to {}", ids[0], ids[0])).contains("has no copy"));
+    assert!(fails(by, &format!("cluster fail-over {} --to {}", ids[0], ids[0])).contains("cannot read a copy"));
     by.json(&format!("cluster fail-over {}", ids[0]));
     await_succession(by, &ids[0]);
     // It starts again with its files: it owns nothing, and removes what it had.
