@@ -158,7 +158,7 @@ impl ExtensionSchema {
             (ValueType::Float(bits), Value::Number(number)) => match number.as_f64() {
                 Some(number) if *bits == 32 => match number as f32 {
                     rounded if rounded.is_finite() => to.extend(rounded.to_le_bytes()),
-                    _ => return at.wrong(format!("{number} is no {value}: it is too large")),
+                    _ => return at.wrong(format!("{json} is no {value}: it is too large")),
                 },
                 Some(number) => to.extend(number.to_le_bytes()),
                 None => return at.wrong(format!("{number} is no {value}")),
@@ -510,7 +510,7 @@ mod tests {
             ("large", json!(1.5), "args.large: 1.5 is no u64"),
             ("maybe", json!(65_536), "args.maybe: 65536 is no u16"),
             ("points", json!([{"x": 1, "y": 0}, {"x": 1}]), "args.points[1].y: it is missing: f32"),
-            ("points", json!([{"x": 1, "y": 1e300}]), "args.points[0].y: 1e300 is no f32: it is too large"),
+            ("points", json!([{"x": 1, "y": 1e300}]), "args.points[0].y: 1e+300 is no f32: it is too large"),
             ("points", json!({}), "args.points: an object where Vec<Point> is expected"),
             ("color", json!("Blue"), "args.color: \"Blue\" is no Color; one of: Red, Green"),
             ("raw", json!("!"), "args.raw: bytes are a text in base64"),
