@@ -29,7 +29,7 @@ const BATCH: usize = 32;
 const SLICE_MESSAGES: usize = 8;
 const SLICE_BATCH: usize = 256;
 const SLICE_VALUE: [u8; 100] = [7; 100];
-/// What a put to a watched table may take of the worker's time, beside one to a table that nobody watches.
+/// What a put to a watched table may take of the worker's time, beside one to a table that is not watched.
 const WATCHED_TARGET: f64 = 1.05;
 /// Seconds of one measurement, and rounds.
 const SECONDS: f64 = 0.5;
@@ -257,16 +257,16 @@ fn table_of(title: &str, sides: &[MeasuredSide], figures: &[(&str, FigureFn)]) -
     table
 }
 
-/// What a put takes of the worker where nobody watches its table and where a trigger does, by turns; adds the ratio.
+/// What a put takes of the worker where its table is not watched and where a trigger watches it; adds the ratio.
 fn put_slices(setup: &TriggerSetup, rounds: usize, findings: &mut ExperimentFindings) -> Result<ReportTable, CliError> {
-    const NOBODY: usize = 0;
+    const UNWATCHED: usize = 0;
     const WATCHED: usize = 1;
     let PairedSides { sides: [watched, alone], ratio } =
-        measure_by_turns(rounds, |side| setup.put_ns([WATCHED, NOBODY][side]))?;
+        measure_by_turns(rounds, |side| setup.put_ns([WATCHED, UNWATCHED][side]))?;
     let (what, target) = ("the worker's time for a put, watched / not watched", RatioTarget::AtMost(WATCHED_TARGET));
     findings.ratios.push(RatioResult::measured(what, "ns", ratio, [&watched, &alone], Some(target)));
     let mut table = ReportTable::new("What a put takes of the worker, by turns", "", ["ns"]);
-    table.row("put, nobody watches", vec![alone]);
+    table.row("put, not watched", vec![alone]);
     table.row("put, watched for clears", vec![watched]);
     Ok(table)
 }
@@ -285,7 +285,7 @@ pub(super) fn triggers(args: &BenchArgs) -> Result<ExperimentFindings, CliError>
         setup.records
     );
     let mut findings = ExperimentFindings::new("triggers", about);
-    let names = ["put, nobody watches", "put, watched for clears", "put, each is a call", "put, several are a call"];
+    let names = ["put, not watched", "put, watched for clears", "put, each is a call", "put, several are a call"];
     let puts = measure_interleaved(rounds, &names, |side| setup.puts(side, seconds))?;
     let slices = put_slices(&setup, rounds, &mut findings)?;
     let names = ["changes handled, one a call", "changes handled, several a call"];

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sandstorm_log::{LogError, LogReplica, LoggedChange, ReplicaFolder};
 
 use crate::copy_coordinator::{CopyCoordinator, CopyName};
+use crate::copy_store::CopyStore;
 use crate::inherited_calls::BehindChangeVisit;
 use crate::kept_changes::ChangeVisit;
 use crate::limits::LEASE;
@@ -37,6 +38,11 @@ impl Drop for StreamLog {
     }
 }
 
+/// The copies of other servers' logs that are here.
+fn copy_store_of(coordinator: &MoveCoordinator) -> Result<&CopyStore, String> {
+    Ok(coordinator.copies_view().copy_store().ok_or("there are no copies here")?)
+}
+
 impl InheritedLog {
     /// The copy of that name.
     ///
@@ -61,8 +67,7 @@ impl InheritedLog {
     pub(crate) fn seal(&self, name: &CopyName) -> Result<Duration, String> {
         match self {
             InheritedLog::Folder(coordinator) => {
-                let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
-                copy_store.seal(name).map_err(|error| error.to_string())
+                copy_store_of(coordinator)?.seal(name).map_err(|error| error.to_string())
             }
             InheritedLog::Stream(log) => {
                 log.streams.replica(&name.0, name.1).seal().map_err(|error| error.to_string())?;
@@ -79,8 +84,7 @@ impl InheritedLog {
     pub(crate) fn read(&mut self, name: &CopyName, visit: &mut ChangeVisit<'_>) -> Result<(), String> {
         match self {
             InheritedLog::Folder(coordinator) => {
-                let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
-                copy_store.read(name, visit).map_err(|error| error.to_string())
+                copy_store_of(coordinator)?.read(name, visit).map_err(|error| error.to_string())
             }
             InheritedLog::Stream(log) => {
                 let StreamLog { streams, staged } = &mut **log;
@@ -112,8 +116,7 @@ impl InheritedLog {
     ) -> Result<u64, String> {
         match self {
             InheritedLog::Folder(coordinator) => {
-                let copy_store = coordinator.copies_view().copy_store().ok_or("there are no copies here")?;
-                copy_store.read_behind(name, position, visit).map_err(|error| error.to_string())
+                copy_store_of(coordinator)?.read_behind(name, position, visit).map_err(|error| error.to_string())
             }
             InheritedLog::Stream(log) => {
                 let (folder, _) = log.staged.as_ref().ok_or("the stream was not read yet")?;

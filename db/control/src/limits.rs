@@ -273,7 +273,7 @@ pub const BIG_KEYS_MAX: usize = 100;
 pub const CALL_LOOKS: usize = 8;
 /// The same about one tenant's: by the tenant itself, and apart from these by viewers of the server.
 pub const CALL_LOOKS_PER_TENANT: usize = 2;
-/// The same by operators, beside all others, whom no viewer and no tenant keeps out.
+/// The same by operators, beside all others: questions of viewers and tenants take none of these.
 pub const OPERATOR_CALL_LOOKS: usize = 4;
 /// Time that workers have to tell of calls under way: a turn of theirs takes some milliseconds at most.
 pub const CALLS_TIMEOUT: Duration = Duration::from_secs(2);

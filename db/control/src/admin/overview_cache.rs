@@ -1,5 +1,5 @@
-//! Readings for the page, and what was rendered of them: all who ask for the same within the age of a reading get the
-//! same bytes.
+//! Readings for the page, and the bytes that were rendered of them: requests for the same within the age of a reading
+//! get the same bytes.
 
 use std::time::Instant;
 
@@ -158,6 +158,6 @@ mod tests {
         assert_eq!(cache.readings.lock().len(), keys.len());
         let late = now + PAGE_SNAPSHOT_INTERVAL;
         cache.get((SERVER, OverviewPart::All), late, || read.next()).expect("bytes");
-        assert_eq!(cache.readings.lock().len(), 1, "what nobody looks at is not kept");
+        assert_eq!(cache.readings.lock().len(), 1, "a reading that is asked for no more is not kept");
     }
 }

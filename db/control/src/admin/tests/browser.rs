@@ -148,7 +148,7 @@ fn a_session_ends_with_a_token_that_was_replaced_elsewhere() {
 }
 
 #[test]
-fn a_thousand_readings_of_the_page_have_the_server_read_every_two_seconds_and_keep_nobody_out() {
+fn a_thousand_readings_of_the_page_have_the_server_read_every_two_seconds_and_refuse_no_other_request() {
     let server = Server::without_builder();
     let (own, begun) = (server.tenant("a"), Instant::now());
     // Ten pages, which ask far more often than a page does.

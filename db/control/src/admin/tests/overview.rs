@@ -227,7 +227,7 @@ fn a_view_of_the_page_is_the_same_for_all_who_look_at_it_and_has_what_it_shows()
         assert_eq!(shown["findings"].is_array(), ["all", "front"].contains(&part), "{part}");
         assert_eq!((&shown["tenants_in_all"], shown["counters"].is_object()), (&json!(13), true), "{part}");
     }
-    // What code of a tenant has said is its own, whoever has looked at the tenant before.
+    // Texts of a tenant's code are its own, also where another caller has asked for the same tenant before.
     let of_tenant = "/v1/overview?tenant=a&show=counters";
     for _ in 0..2 {
         assert!(!read(of_tenant, &server.operator).contains("secret") && !read(of_tenant, viewer).contains("secret"));
@@ -254,7 +254,11 @@ fn looks_at_calls_are_limited_by_tenant_and_in_all() {
     // Viewers ask as often as they may.
     let mut permits: Vec<_> = std::iter::from_fn(|| looks.begin((serial, true))).collect();
     assert_eq!((permits.len(), ask("a", viewer)), (CALL_LOOKS_PER_TENANT, busy.clone()));
-    assert_eq!((ask("a", &of_a), ask("a", operator)), (goes_on.clone(), goes_on.clone()), "they keep nobody out");
+    assert_eq!(
+        (ask("a", &of_a), ask("a", operator)),
+        (goes_on.clone(), goes_on.clone()),
+        "they take no question from the operator or the tenant"
+    );
     permits.extend(std::iter::from_fn(|| looks.begin((serial, false))));
     assert_eq!((permits.len(), ask("a", &of_a)), (2 * CALL_LOOKS_PER_TENANT, busy.clone()));
     assert_eq!(ask("b", &of_b), goes_on, "the other one waits for nothing");
